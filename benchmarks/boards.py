@@ -32,11 +32,12 @@ TIMED = ("electricity", "poker_lsn", "posture", "kddcup99_10pct", "covtype_class
 UNTIMED = ("covtype_head10k", "givemesomecredit", "bananas", "image_segments", "phishing", "letter", "pendigits_train")
 SPARSE = ("spamassassin",)
 #: Ours have their defaults, and hold what the default stream holds, the last 1,000 rows (the window of the FuDyADT
-#: paper), or all rows.
+#: paper), or all rows; or what the default stream holds, with the label of the row before as a feature.
 STREAMS: dict[str, dict[str, Any]] = {
     "": {"model": "adaptive_window"},
     ", last 1,000": {"model": "sliding_window", "window": WINDOW},
     ", all rows": {"model": "incremental"},
+    ", previous label": {"model": "adaptive_window", "previous_labels": 1},
 }
 TAKE_DENSE = ("fudyadt", "confidence_tree", "forest", "gbdt")
 TAKE_SPARSE = ("gbdt", "confidence_tree", "sparse_tree")
@@ -44,7 +45,7 @@ OURS = {
     kind + name: (kind, {**stream, "warmup": WARMUP})
     for kind in (*TAKE_DENSE, "sparse_tree")
     for name, stream in STREAMS.items()
-    if kind != "sparse_tree" or name
+    if kind != "sparse_tree" or stream["model"] != "adaptive_window"
 }
 
 
@@ -121,7 +122,8 @@ def cells(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
     for stream in (*TIMED, *UNTIMED, *SPARSE):
         takes = TAKE_SPARSE if stream in SPARSE else TAKE_DENSE
         here = [name for name, (kind, window) in OURS.items() if kind in takes]
-        here = [name for name in here if stream not in SPARSE or name not in takes]  # scouts read columns
+        followed = [name for name, (_, window) in OURS.items() if window["model"] == "adaptive_window"]
+        here = [name for name in here if stream not in SPARSE or name not in followed]  # scouts read columns
         for learner in (*here, *RIVER):
             if stream in asked.streams and learner in asked.learners and (DATA / f"{stream}.parquet").exists():
                 yield stream, learner

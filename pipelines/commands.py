@@ -444,6 +444,8 @@ def predict(
     if result["unseen"]:
         rows, columns = counted(result["unseen"], "row"), one_line(", ".join(result["unseen_columns"]))
         click.echo(message("commands.unseen_categories", rows=rows, columns=columns), err=True)
+    if result["last_labels"]:
+        click.echo(message("commands.last_labels"), err=True)
     if result.get("without_model"):
         rows, keys = counted(result["without_model"], "row"), one_line(", ".join(map(str, result["unknown_keys"])))
         keys = keys if result["unknown_keys"] else WITHHELD

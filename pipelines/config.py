@@ -19,7 +19,7 @@ import re
 import traceback
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -48,14 +48,14 @@ from pipelines.operation import (
     load_yaml,
 )
 from raydt.errors import ConfigError, RaydtError
-from raydt.examples.updates import rules_of_format
+from raydt.examples.updates import Reading, rules_of_format
 from raydt.learners import learners, no_weights, traits_of
 from raydt.learners.base import LearnerOptions
 from raydt.messages import Message, message, message_of
 from raydt.sessions.adaptive_window import AdaptiveWindow
 from raydt.sources.base import FileOptions
 from raydt.sources.live.base import LiveOptions, kinds
-from raydt.sources.options import SourceOptions
+from raydt.sources.options import SourceOptions, SyntheticOptions
 from raydt.streams.base import microseconds
 from raydt.streams.deletion_log import Changelog, DeletionLog, RandomUpdates
 from raydt.streams.windows import Batches, Incremental, SlidingWindow, TimeWindow, Training
@@ -518,7 +518,32 @@ class Config(BaseModel):
                 return self.model_copy(update={"stream": Incremental()})
             if most is not None:
                 raise ValueError(message("configs.scouts_keep"))
+        if self.stream.previous_labels and (why := self.without_previous_labels()) is not None:
+            raise ValueError(why)
         return self
+
+    def without_previous_labels(self) -> Message | None:
+        """Say why labels of the rows before cannot be features; None if they can.
+
+        They cannot where no row has a last one, where the learner takes no such features, and where erasure is due.
+        """
+        reading = traits_of(self.learner).reading
+        if not self.stream.in_order:
+            return message("streams.no_previous", model=self.stream.model)
+        if isinstance(self.source, SyntheticOptions):
+            return message("configs.no_previous", what="rows that are generated, whose labels are drawn")
+        if not (reading.dense and reading.missing):
+            what = f"learner.kind: {self.learner.kind} with these options, which takes no such features"
+            return message("configs.no_previous", what=what)
+        bounded = self.checkpoint.max_age is not None or self.erasure.deadline is not None
+        if isinstance(self.source, LiveOptions) or self.writes_receipts or bounded:
+            return message("configs.previous_kept")
+        return None
+
+    @property
+    def reading(self) -> Reading:
+        """Return what the source reads for learner and stream."""
+        return replace(traits_of(self.learner).reading, previous=(None,) * self.stream.previous_labels)
 
     @property
     def writes_receipts(self) -> bool:

@@ -57,7 +57,8 @@ def predict_file(
 
     Returns ``rows``, ``skipped`` (those without a prediction), ``first_skipped`` (why the first of them has none, or
     None), ``unseen`` (rows with a category that the model does not know, which goes the way of all other categories at
-    every split) and ``unseen_columns``, ``out`` and ``classes``.
+    every split) and ``unseen_columns``, ``last_labels`` (True if the last labels of the run stand for those of the rows
+    before, which ``data`` does not have), ``out`` and ``classes``.
 
     ConfigError if ``out`` is an input, lies in a run, a model or a state, or another process writes it; InputError for
     a damaged model, a missing column, a value that cannot be used, with its row, or an output that cannot be written.
@@ -72,7 +73,7 @@ def predict_file(
     wanted = {} if id_column is None else {id_column: "--id"}
     as_text = tuple(saved.meta[name] for name in (TEXT_KEY,) if name in saved.meta)
     files, options = find_rows(
-        saved, str(data), kind, wanted={**wanted, **used.wanted}, columns=used.columns, as_text=as_text
+        saved, str(data), kind, wanted={**wanted, **used.wanted}, columns=used.columns, as_text=as_text, predicted=True
     )
     require_apart("--out", out, [Input("a file of DATA", file.name) for file in files])  # by any of its names
     source = open_rows(saved, files, options)
@@ -110,6 +111,7 @@ def predict_file(
         "first_skipped": None if first is None else said(first, may_quote(model)),
         "unseen": unseen,
         "unseen_columns": [saved.features.names[j] for j in np.flatnonzero(unseen_columns)],
+        "last_labels": bool(source.reading.previous),
         "out": str(target),
         "classes": [str(label) for label in saved.classes],
         **used.found(quote=may_quote(model)),
@@ -148,6 +150,16 @@ class _KeyModel:
         else:
             self._codes = {name: {v: c for c, v in enumerate(saved.categories[name])} for _, name in self._names}
         self.n_classes = len(saved.classes)
+        #: The last labels of the key, as the features of its next row.
+        self.last = [self._entered(name, label) for name, label in saved.previous.items()]
+
+    def _entered(self, name: str, label: Any) -> float:
+        """Return a label as the value of a feature."""
+        if all(name != other for _, other in self._names):
+            return np.nan if label is None else float(label)
+        if label is None:
+            return -1.0
+        return number_of(label) if self._by_value else self._codes[name][label]
 
     def own_codes(self, X: Floats, values: Any) -> tuple[Floats, Any]:
         """Return rows with the key's own codes, and which of their values are categories new to the key."""
@@ -216,6 +228,8 @@ class KeyedPredictor(_Used):
             if model.predictor is None:
                 continue
             X, new[part] = model.own_codes(rows.X[part], known)
+            if source.reading.previous:  # the file has no labels of the rows before
+                X[:, -len(model.last) :] = model.last
             sparse = {} if rows.sparse is None else {"sparse": rows.sparse[part]}
             none[part] = False
             if self._regression:
@@ -380,7 +394,7 @@ def explain_row(
 
 def _row(saved: SavedModel, data: str, row: int, kind: str | None) -> tuple[Rows, int]:
     """Return the rows that hold one row of a file, and its place among them."""
-    files, options = find_rows(saved, data, kind, wanted={})
+    files, options = find_rows(saved, data, kind, wanted={}, predicted=True)
     for chunk in open_rows(saved, files, options).rows():
         if chunk.start <= row < chunk.start + len(chunk):
             at = row - chunk.start

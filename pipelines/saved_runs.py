@@ -31,7 +31,6 @@ from raydt.folders.checkpoint import CheckpointStore, Copies
 from raydt.folders.folder import Folder, locked
 from raydt.folders.segments import with_rows
 from raydt.keyed.packing import KeyedStore, SavedKeys, SavedOne, open_keys
-from raydt.learners import traits_of
 from raydt.messages import message
 from raydt.sessions.saved_model import (
     BY_KEY,
@@ -50,11 +49,12 @@ from raydt.sources.files.jsonl import Dialect
 from raydt.sources.live.followed import FollowedSource
 from raydt.streams.base import Stream
 from raydt.streams.deletion_log import DeletionLog, LoggedDeletions, LogKeys
+from raydt.streams.row_stream import labels_before
 
 
 def open_stream(config: Config) -> tuple[Source, Stream]:
     """Open source and stream of a config; InputError if a file is missing, unusable, or has no rows."""
-    source = open_source(config.source, reading=traits_of(config.learner).reading)
+    source = open_source(config.source, reading=config.reading)
     if source.n_rows == 0:
         raise no_rows(config)
     if isinstance(source, FollowedSource):
@@ -173,6 +173,8 @@ def run_meta(config: Config, stream: Stream, at: dict[str, Any], updates: int, f
     """``meta`` of a model of a run; ``fingerprint`` is the source's, other arguments as of :func:`state_meta`."""
     categories, classes = at["source"].get("categories", {}), stream.source.classes[: at["n_classes"]]
     meta = model_meta(config.learner, stream.source.features, classes, categories)
+    if k := config.stream.previous_labels:
+        meta |= {"previous_labels": [None] * k} | labels_before(at, classes)
     if (key := getattr(config.source, "key", None)) is not None:
         meta["key"] = key
     meta |= Dialect.recorded(config.source)
@@ -238,6 +240,13 @@ def members_of(meta: dict[str, Any], components: Mapping[str, dict[str, Any]], p
     if BY_KEY in meta:
         return SavedKeys(meta, components, place)
     return SavedOne(understood(meta, components, place), place)
+
+
+def require_erasable(members: SavedKeys) -> SavedKeys:
+    """Return members whose rows say nothing of other rows; ConfigError if labels of the rows before are features."""
+    if members.meta.get("previous_labels"):
+        raise ConfigError(message("updates.previous").at(members.place))
+    return members
 
 
 def load_members(location: str | Path) -> SavedKeys:

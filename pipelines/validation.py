@@ -6,6 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from pipelines.operation import ClusterOptions
 from pipelines.receipts import quoting, said
 from pipelines.running.plans import doubtful, features_of
 from pipelines.saved_runs import no_rows, open_stream
-from raydt.arrays.elementary import Bools
+from raydt.arrays.elementary import Bools, Ints
 from raydt.errors import ConfigError
 from raydt.examples.updates import INSERT, MOST_CLASSES, UPDATE, Features
 from raydt.keyed.groups import GROUPS
@@ -188,6 +189,7 @@ def reading_of(config: Config, source: Source, features: Features) -> WarmupRead
         or not rows
         or not source.complete
         or config.stream.reads_features
+        or config.stream.previous_labels
         or (sure and holds(features, most, rows, 0))
     ):
         return WarmupReader(False, None)
@@ -218,8 +220,7 @@ def divide(config: Config, session: Any, stream: Stream, features: Features) -> 
     source: Any = stream.source
     if not reading_of(config, source, features).divided:
         return False
-    reading = traits_of(config.learner).reading
-    opening = Opening(config.source, os.getcwd(), reading, source.places, source.identity().fingerprint)
+    opening = Opening(config.source, os.getcwd(), config.reading, source.places, source.identity().fingerprint)
     divided = session.divide(source, opening, config.stream.warmup)
     if isinstance(divided, str):
         why = message("sources.other_here", name=divided)
@@ -360,8 +361,43 @@ def _warnings_of(config: Config, source: Source, rows: Rows, ids: IdSearch) -> I
             yield little
     if isinstance(config.stream, AdaptiveWindow) and source.features.sparse:
         yield message("streams.no_scouts")
+    if not config.stream.previous_labels and config.without_previous_labels() is None:
+        yield from _of_last_label(config, rows)
     if ids.early_warmup is not None:
         yield message("runs.early_warmup", **ids.early_warmup)
+
+
+#: Standard deviations by which the last label has to be right more often than the most frequent one.
+_STRONG = 2.5
+#: Share of the squared error of the mean that the last number has at most, of at least so many rows.
+_STRONG_ERROR, _FEW = 0.5, 64
+
+
+def _of_last_label(config: Config, rows: Rows) -> Iterator[Message]:
+    """Yield a message if the last label repeated predicts the rows much better than the best constant; both by key."""
+    brings = np.flatnonzero(_inserted(rows))
+    key = np.zeros(len(brings), dtype=np.int64) if rows.key is None else rows.key[brings]
+    order = np.argsort(key, kind="stable")
+    y, key = rows.y[brings][order], key[order]
+    follows = np.flatnonzero(key[1:] == key[:-1]) + 1
+    n = len(follows)
+    parts = [y[follows[begin:end]] for begin, end in pairwise(_runs(key[follows]))]
+    said = {"rows": f"{n:,}", "model": config.stream.model}
+    if traits_of(config.learner).reading.regression:
+        last = float(((y[follows] - y[follows - 1]) ** 2).sum())
+        mean = sum(float(((part - part.mean()) ** 2).sum()) for part in parts)
+        if n >= _FEW and last < _STRONG_ERROR * mean:
+            yield message("streams.strong_last_number", share=f"{last / mean:.0%}", **said)
+        return
+    right, most = np.count_nonzero(y[follows] == y[follows - 1]), sum(int(np.bincount(part).max()) for part in parts)
+    p, q = (right / n, most / n) if n else (0.0, 0.0)
+    if n and p - q > _STRONG * np.sqrt((p * (1 - p) + q * (1 - q)) / n):
+        yield message("streams.strong_last_label", last=f"{p:.1%}", majority=f"{q:.1%}", **said)
+
+
+def _runs(key: Ints) -> list[int]:
+    """Return where runs of equal keys begin, and the end of the last."""
+    return [0, *(np.flatnonzero(np.diff(key)) + 1).tolist(), len(key)] if len(key) else []
 
 
 def _inserted(rows: Rows) -> Bools:

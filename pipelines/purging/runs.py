@@ -29,7 +29,7 @@ from pipelines.reporting import report_of
 from pipelines.run_folder import MODEL, STATES, RunFolder, is_named_by_run, is_of_run, is_of_state, is_unfinished
 from pipelines.running.ending import damaged_summary, read_summary, write_summary
 from pipelines.running.records import Parts
-from pipelines.saved_runs import last_state, members_of, open_members, states_of_any_format
+from pipelines.saved_runs import last_state, members_of, open_members, require_erasable, states_of_any_format
 from pipelines.whereabouts import SavedPlace, places_in
 from raydt.arrays.elementary import Arrays
 from raydt.errors import FormatVersionError, InputError
@@ -231,7 +231,7 @@ class RunPurge(Work):
         self._origin: dict[str, Any] = {}
         meta, components = self._checkpoint.meta, self._checkpoint.components
         try:
-            self.members = members_of(meta, components, place.location)
+            self.members = require_erasable(members_of(meta, components, place.location))
             self.saved, self._digest = self.members.outline(), self.members.digest()
         except FormatVersionError:
             if BY_KEY in meta:
@@ -453,7 +453,7 @@ class StatePurge(Work):
 
     def __init__(self, folder: RunFolder) -> None:
         super().__init__(folder)
-        self.members = open_members(folder)
+        self.members = require_erasable(open_members(folder))
         self.saved = self.members.outline()
         if self.saved.meta.get("segments") or self.saved.meta.get("config_hash") is not None:
             raise InputError(message("purges.checkpoint"), file=folder.location)

@@ -203,7 +203,7 @@ class StreamsOfKeys:
     def __init__(self, config: Config, stream: KeyedStream, only: Key | None = None) -> None:
         self.stream = stream
         self._config, self._only = config, only
-        self._shared = SharedSource(stream.source, traits_of(config.learner).reading, stream.log)
+        self._shared = SharedSource(stream.source, config.reading, stream.log)
         config.stream.make(KeySource(self._shared))  # which has the source read event times, if it needs some
         self._found: dict[Key, tuple[KeySource, Stream]] = {}
         self._batches = stream.batches(config.cluster.batch_size * ROWS)
@@ -314,7 +314,7 @@ def sessions_of(config: Config, stream: Any) -> Callable[[Config, int, Any, Any]
 def job_of(config: Config, stream: Any, source: SentSource | None = None, *, predicting: bool = False) -> KeyedJob:
     """Return what the models of all keys of a run have in common; elsewhere ``source`` stands for the stream's."""
     return KeyedJob(
-        SharedSource(source or stream.source, traits_of(config.learner).reading, stream.log),
+        SharedSource(source or stream.source, config.reading, stream.log),
         learners()[config.learner.kind],
         config.learner,
         features_of(stream.source, config.learner),

@@ -23,7 +23,7 @@ from pipelines.run_folder import RunFolder, default_location
 from pipelines.saved_runs import real_path
 from raydt.encoding.columns import doubt
 from raydt.errors import ConfigError, InputError
-from raydt.examples.updates import Features, UpdateBatch, unknown_labels
+from raydt.examples.updates import Features, UpdateBatch, previous_names, unknown_labels
 from raydt.exchange.messages import fault
 from raydt.folders.arrays import MANIFEST
 from raydt.folders.checkpoint import is_checkpoint_file, is_checkpoint_folder
@@ -269,7 +269,8 @@ def doubtful(config: Config, source: Source) -> list[Message]:
     if not isinstance(config.source, FileOptions):
         return found
     values = source.state()["categories"]
-    for name in values.keys() & set(source.features.names) - set(config.source.categorical):
+    ours = {*config.source.categorical, *previous_names(config.stream.previous_labels)}
+    for name in values.keys() & set(source.features.names) - ours:
         words = doubt(pa.array([value for value in values[name] if isinstance(value, str)], pa.string()))
         if words is not None:
             found.append(message("configs.number_like", column=name, doubt=words))

@@ -10,6 +10,7 @@ import json
 import re
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -126,6 +127,7 @@ class RequestReader:
 
     def __init__(self, saved: SavedModel) -> None:
         self.features, reading = saved.features, traits_of(saved.options).reading
+        self._previous = saved.previous
         tokens = None
         if self.features.sparse and self.features.sparse_column in saved.categories:
             tokens = Tokens(self.features.sparse_column, grows=False)
@@ -138,17 +140,24 @@ class RequestReader:
         self._numbers = [(j, name) for j, name in enumerate(names) if name not in self._known]
         self.columns = frozenset(names) | ({self.features.sparse_column} if self.features.sparse else set())
 
+    def lacks_labels(self, table: RequestTable) -> bool:
+        """Return True if the last labels of the run stand for those of the rows before, which no row names."""
+        return bool(self._previous) and self._previous.keys().isdisjoint(table.columns)
+
     def read(self, table: RequestTable) -> Encoded:
         """Encode rows; InputError names the row and the column of a value that cannot be used."""
         n, faults = table.rows, Faults(table.rows)
         X = np.zeros((n, len(self.features.names)))
-        nothing: Sequence[Any] = [None] * n
+        given = defaultdict[str, Sequence[Any]](lambda: [None] * n)
+        given |= table.columns
+        if self.lacks_labels(table):
+            given |= {name: [label] * n for name, label in self._previous.items()}
         for j, name in self._numbers:
-            X[:, j] = _numbers(table.columns.get(name, nothing), name)
-        columns = {name: _categories(table.columns.get(name, nothing), name, self._kinds[name]) for name in self._known}
+            X[:, j] = _numbers(given[name], name)
+        columns = {name: _categories(given[name], name, self._kinds[name]) for name in self._known}
         if self.features.sparse:
             name = self.features.sparse_column
-            columns[name] = _lists(table.columns.get(name, nothing), name, tokens=self._encoder.tokens is not None)
+            columns[name] = _lists(given[name], name, tokens=self._encoder.tokens is not None)
         with self._lock:
             X, sparse = self._encoder.check(columns, faults, X=X)
             if faults:
@@ -264,8 +273,8 @@ class ServedModel:
         """Predict rows."""
         require_known(table, self._reader.columns)
         require_few(table.rows, max(len(self._reader.columns), len(self.classes)))
-        predicted = self.predicted(table)
-        return _answer(table, predicted, None if self._regression else self.classes, self.snapshot)
+        found = _answer(table, self.predicted(table), None if self._regression else self.classes, self.snapshot)
+        return found | ({"last_labels": True} if self._reader.lacks_labels(table) else {})
 
     def predicted(self, table: RequestTable) -> _Predicted:
         """Return labels, and shares of the classes unless labels are numbers."""
@@ -304,7 +313,8 @@ class ServedKeys:
         self.snapshot, self._saved, self._column = snapshot, saved, str(saved.meta[BY_KEY])
         self._whole = saved.outline()
         self._regression = traits_of(self._whole.options).reading.regression
-        self._known = RequestReader(self._whole).columns | {self._column}
+        self._reader = RequestReader(self._whole)
+        self._known = self._reader.columns | {self._column}
         self._model = functools.lru_cache(_READY_KEYS)(self._made)
 
     def _made(self, key: Any, _: type) -> ServedModel | None:
@@ -345,6 +355,7 @@ class ServedKeys:
             unseen += [(rows[row], name) for row, name in predicted.unseen]
         predicted = _Predicted(labels, None if self._regression else shares, sorted(unseen))
         found = _answer(table, predicted, None if self._regression else classes, self.snapshot)
+        found |= {"last_labels": True} if self._reader.lacks_labels(table) else {}
         return found | ({"without_model": sorted(without)} if without else {})
 
     def description(self) -> dict[str, Any]:

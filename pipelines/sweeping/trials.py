@@ -140,7 +140,7 @@ def trials_of(configs: Mapping[int, Config], refuse: Callable[[int, ConfigError 
     sources: dict[tuple[str, Reading], Source] = {}
     checked: set[tuple[str, Reading, str]] = set()
     for index, config in configs.items():
-        reading = traits_of(config.learner).reading
+        reading = config.reading
         if reading.regression:
             refuse(index, ConfigError(message("sweeps.numbers")))
             continue

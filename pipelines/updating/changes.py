@@ -91,11 +91,13 @@ def find_rows(
     wanted: Mapping[str, str],
     columns: Mapping[str, str | None] = MappingProxyType({}),
     as_text: tuple[str, ...] = (),
+    predicted: bool = False,
 ) -> tuple[list[DataFile], FileOptions]:
     """Find the files that ``data`` (a file, folder or pattern, or an open file) stands for, and how to read them.
 
     They have the features and the columns ``wanted``, with what names each for messages. ``columns`` are others, by
-    keys of a source; those ``as_text``, and categories, stay text in CSV. InputError if a file or column is missing.
+    keys of a source; those ``as_text``, and categories, stay text in CSV. Of rows that are to be ``predicted``, labels
+    of the rows before may be missing, all of them. InputError if a file or column is missing.
     """
     features = saved.features
     needed = [*features.names, *([features.sparse_column] if features.sparse else [])]
@@ -117,6 +119,9 @@ def find_rows(
             rest = as_text, dialect, values["rules"], numbers_of(features)
             files = [open_file(form, place, *rest) for place in places]
         values |= {"kind": form.kind, "path": data, **null_values(saved, form.kind)}
+    if predicted and not any(name in file.names for file in files for name in saved.previous):
+        values["features"] = needed = [name for name in needed if name not in saved.previous]
+        values["categorical"] = [name for name in categorical if name not in saved.previous]
     options: FileOptions = TypeAdapter[Any](SourceOptions).validate_python(values)
     for file in files:
         require_columns(file, needed, wanted)
@@ -151,8 +156,9 @@ def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **
             known = "numbers" if not features.sparse else "lists of tokens" if tokens else "lists of indices"
             said = message("updates.other_column", known=known, found="something else")
             raise InputError(said, file=file.name, column=min(odd_one))
+    last = () if {*saved.previous} & {*(options.features or ())} else tuple(saved.previous.values())
     with without_a_config():
-        source = FileSource(options, files, reading=traits_of(saved.options).reading)
+        source = FileSource(options, files, reading=replace(traits_of(saved.options).reading, previous=last))
     require_numbers(features, source, files[0])
     source.restore({**source.state(), "categories": known_categories(saved, files), **dictionaries})
     return source
@@ -170,10 +176,11 @@ def known_categories(saved: SavedModel, files: list[DataFile]) -> dict[str, list
     """Return the model's categories as the files write them: a column of text has text, also of digits."""
     schema = files[0].schema
     text = {field.name for field in schema if isinstance(files[0], CsvDataFile) or holds_text(field.type)}
-    tokens = saved.features.sparse_column if saved.features.sparse else None  # text, whatever it looks like
+    own = {*saved.previous} - {*schema.names}  # which no file writes
+    if saved.features.sparse:
+        own.add(saved.features.sparse_column)  # tokens are text, whatever they look like
     return {
-        name: values if name == tokens else _as_in_file(values, name in text)
-        for name, values in saved.categories.items()
+        name: values if name in own else _as_in_file(values, name in text) for name, values in saved.categories.items()
     }
 
 

@@ -35,7 +35,7 @@ from pipelines.receipts import (
     require_about,
 )
 from pipelines.run_folder import RunFolder
-from pipelines.saved_runs import Input, find_state, open_members, require_apart, states_of
+from pipelines.saved_runs import Input, find_state, open_members, require_apart, require_erasable, states_of
 from pipelines.updating.changes import (
     RULES,
     StateNames,
@@ -109,7 +109,7 @@ class Update:
             [] if place.run is None or place.config is None else [place.run, states_of(place.config, place.run)]
         )
         self._target = None if self._series is not None or out is None else _target(out, [place.folder, *self._taken])
-        self.members = open_members(place.folder)
+        self.members = require_erasable(open_members(place.folder))
         self.common = self.members.outline()
         self.column: str | None = self.members.meta.get(BY_KEY)
         self._changed: dict[Member, dict[str, Any]] = {}  # what a member holds afterwards

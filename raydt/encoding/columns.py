@@ -274,6 +274,11 @@ def inexact(column: pa.Array) -> Bools | None:
     return np.asarray(outside, dtype=np.bool_)
 
 
+def repeated(value: Any, n: int) -> pa.Array:
+    """Return a column of n times a value; without any it is a missing number or category."""
+    return pa.nulls(n, pa.float64()) if value is None else pa.repeat(value, n)
+
+
 def missing(column: pa.Array) -> Bools | None:
     """Mask of null (and, among floats, NaN and infinite) values of a column that is to be coded; None if none."""
     if pa.types.is_dictionary(column.type):

@@ -104,7 +104,7 @@ class Labels:
             name = positive[0] if len(positive) == 1 else "|".join(map(str, positive))
             self._names = [rest[0] if len(rest) == 1 else f"not {name}", name]
 
-    def classes(self, row: int) -> list[Any]:
+    def classes(self, row: int | None) -> list[Any]:
         """Label of each code known before ``row``; under ``positive``, the first is the other, or ``not`` it."""
         if self.positive is not None:
             return list(self._names)
@@ -173,7 +173,7 @@ class NumericLabels:
     dtype = NUMBERS
     positive: ClassVar[None] = None
 
-    def classes(self, row: int) -> list[Any]:
+    def classes(self, row: int | None) -> list[Any]:
         """Numbers have no classes."""
         return []
 

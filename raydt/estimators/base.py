@@ -453,6 +453,8 @@ class Estimator(NamedExamples):
         warmup: int = 0,
         weight: Weights | None = None,
     ) -> UpdateBatch:
+        if self._encoder.previous:
+            raise ConfigError(message("updates.previous"))
         row = np.broadcast_to(np.int64(-1), len(op))  # one number for all: nothing is read from a source
         classes = self._classes
         order = in_order(classes)

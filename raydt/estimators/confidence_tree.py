@@ -143,6 +143,7 @@ class RiverConfidenceTreeClassifier(RiverClassifier):
     rival: Literal["feature", "split"] = "feature"
     leaf_prediction: LeafPrediction = "adaptive_inherited"
     categorical_features: Sequence[Hashable] | None = None
+    previous_labels: int = 0
 
     _first = 0  # live examples that end the warm-up; 0 when it has ended
 

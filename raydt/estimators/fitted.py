@@ -124,6 +124,8 @@ class Fitted(Parameters, AtomicCalls):
         categories = {name: dictionary.values for name, dictionary in self._encoder.dictionaries.items()}
         meta = model_meta(self._fitted_options, self._features(), self._classes, categories)
         meta |= {"named": self._encoder.named, "declared": self._declared}
+        if self._encoder.previous:
+            meta["previous_labels"] = [*self._encoder.previous.values()]
         if not with_examples:
             return "model", meta, {"arrays": self._model()}
         self._require_examples()
@@ -170,7 +172,7 @@ class Fitted(Parameters, AtomicCalls):
         categorical = saved.features.categorical_names
         self.categorical_features = categorical or None
         self._encoder = self._new_encoder(categorical)
-        self._encoder.take(saved.features, saved.meta.get("named", True), saved.categories)
+        self._encoder.take(saved.features, saved.meta.get("named", True), saved.categories, saved.previous)
         self._declared = saved.meta.get("declared", True)
         self._take_classes(saved.classes)
         self._set_fitted()

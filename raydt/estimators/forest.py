@@ -137,6 +137,7 @@ class RiverForestClassifier(RiverClassifier):
     rebuild: Literal["auto", "eager", "lazy"] = "lazy"
     random_state: int = 0
     categorical_features: Sequence[Hashable] | None = None
+    previous_labels: int = 0
 
     def _code(self, x: Mapping[Hashable, Any]) -> int:
         """Code of the label that is predicted, of equals the smallest label."""

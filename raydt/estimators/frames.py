@@ -29,6 +29,7 @@ from raydt.encoding.columns import (
     is_text,
     missing,
     plain,
+    repeated,
 )
 from raydt.encoding.features import (
     N_FEATURES,
@@ -167,6 +168,8 @@ class FrameEncoder:
         self._wanted, self._groups, self._reading = categorical, groups, reading
         self._encoder: FeatureEncoder | None = None
         self.named = False
+        #: The last labels of a run, by feature, which stand in frames that have no such columns.
+        self.previous: Mapping[str, Any] = {}
 
     @property
     def features(self) -> Features | None:
@@ -211,9 +214,11 @@ class FrameEncoder:
         sparse = () if lists is None else (width_of_column(table, lists), lists)
         self._encoder = FeatureEncoder(Features(names, categorical, self._groups, *sparse), self._reading)
 
-    def take(self, features: Features, named: bool, values: Mapping[str, Sequence[Any]]) -> None:
+    def take(
+        self, features: Features, named: bool, values: Mapping[str, Sequence[Any]], previous: Mapping[str, Any]
+    ) -> None:
         """Go on from a saved model; ``values`` of its categories and tokens, by column, in the order of their codes."""
-        tokens = None
+        tokens, self.previous = None, previous
         if features.sparse and features.sparse_column in values:
             tokens = Tokens(features.sparse_column, grows=False)
             tokens.width = features.sparse
@@ -233,6 +238,9 @@ class FrameEncoder:
         """
         assert self._encoder is not None
         encoder, features, table, matrix = self._encoder, self._encoder.features, as_table(X), None
+        if table is not None and self.previous.keys().isdisjoint(table.column_names):
+            for name, label in self.previous.items():
+                table = table.append_column(name, repeated(label, table.num_rows))
         self._warn_of_names(table, estimator)
         if table is None and features.sparse:
             if not is_sparse_matrix(X) or features.names:

@@ -132,3 +132,4 @@ class RiverTreeClassifier(RiverClassifier):
     smoothing: float = 0.0
     categorical_features: Sequence[Hashable] | None = None
     schedule: Literal["auto", "certificate", "published"] = "auto"
+    previous_labels: int = 0

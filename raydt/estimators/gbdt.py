@@ -242,3 +242,4 @@ class RiverGradientBoostingClassifier(RiverClassifier):
     tol: float = 1e-7
     random_state: int = 0
     categorical_features: Sequence[Hashable] | None = None
+    previous_labels: int = 0

@@ -531,6 +531,8 @@ def save_keyed(keyed: Any, path: Any, with_examples: bool) -> None:
         prior = prior_of(sound.values(), classes)
     meta = model_meta(first._fitted_options, first._features(), [] if classes is None else classes.tolist(), {})
     meta |= {BY_KEY: keyed.key}
+    if first._encoder.previous:
+        meta["previous_labels"] = [None] * len(first._encoder.previous)
     meta[OWN] = {
         "unknown": keyed.unknown,
         "keys": list(sound),
@@ -551,11 +553,15 @@ def save_keyed(keyed: Any, path: Any, with_examples: bool) -> None:
 
 def _of_run(own: Mapping[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a key holds, as commands read it from the folder of a run."""
-    categories, classes = own["categories"], own["classes"]
+    categories, classes, last = own["categories"], own["classes"], own.get("previous_labels", [])
     if "arrays" in components:
-        return {**components, "classes": classes, "categories": categories}
+        before = {"previous_labels": last} if last else {}
+        return {**components, "classes": classes, "categories": categories, **before}
     source = {"categories": categories, "labels": {"classes": classes}}
     stream = {**components.get("stream", {}), "source": source, "n_classes": len(classes)}
+    if last:
+        codes = [math.nan if label is None else classes.index(label) if classes else label for label in reversed(last)]
+        stream["previous"] = np.array(codes, dtype=np.float64)
     return {**components, "stream": stream, "recorder": {"next_id": own["next_id"], "updates": own["offset"]}}
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, zip_longest
 from numbers import Integral
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,11 +23,22 @@ from pydantic import ValidationError
 from raydt.arrays.elementary import Floats
 from raydt.audits.recorded_tree import AuditReport
 from raydt.encoding.columns import LARGEST_INTEGER
-from raydt.errors import InputError, UpdateError
+from raydt.errors import ConfigError, InputError, UpdateError
 from raydt.estimators.arguments import names_of, parameter_error, warn
 from raydt.estimators.atomic import AtomicCalls, Values
 from raydt.estimators.base import Classifier
-from raydt.examples.updates import CLASSES, DELETE_VALUE, INSERT, MOST_CLASSES, Features, History, UpdateBatch, in_order
+from raydt.examples.updates import (
+    CLASSES,
+    DELETE_VALUE,
+    INSERT,
+    MOST_CLASSES,
+    MOST_PREVIOUS,
+    Features,
+    History,
+    UpdateBatch,
+    in_order,
+    previous_names,
+)
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED
 from raydt.messages import message
@@ -67,9 +79,12 @@ class RiverClassifier(AtomicCalls, _Classifier):
     #: The estimator of the same learner, which checks the parameters.
     estimator: ClassVar[type[Classifier]]
     described: ClassVar[dict[str, str]] = {
-        "categorical_features": "keys whose values are categories even if the first one is a number, or missing"
+        "categorical_features": "keys whose values are categories even if the first one is a number, or missing",
+        "previous_labels": "how many of the labels learned last are features, previous_label_1 the newest, of examples "
+        "that do not name them, from 0 to 8; an example can be forgotten only by the names and values of all features",
     }
     categorical_features: Sequence[Hashable] | None
+    previous_labels: int
     #: Options of the learner that are parameters here, and not of the estimator.
     _own: ClassVar[Sequence[str]] = ()
     _interrupted = "estimators.interrupted_stream"
@@ -82,6 +97,8 @@ class RiverClassifier(AtomicCalls, _Classifier):
         self._passed_over = set[Hashable]()  # keys that the first example lacked
         self._categories: dict[Hashable, _ValueCodes] = {}
         self._labels = _ValueCodes()
+        self._previous: tuple[Hashable, ...] = ()  # names of the labels learned last, once there is a model
+        self._last: deque[Hashable] = deque()  # these labels, the newest first
         self._reading = CLASSES  # until the options say what may be read
         self._order = in_order(())  # codes of labels, ascending by label
         self._session: InProcessSession | None = None
@@ -161,7 +178,8 @@ class RiverClassifier(AtomicCalls, _Classifier):
             codes = self._categories[key]
             codes[value] = len(codes)
         code = self._labels.setdefault(label, len(self._labels))
-        self._apply(INSERT, row, code)
+        if self._apply(INSERT, row, code) and self._previous:
+            self._last.appendleft(label)
 
     def _forget(self, x: Mapping[Hashable, Any], label: Hashable) -> None:
         if self._session is not None:
@@ -179,6 +197,9 @@ class RiverClassifier(AtomicCalls, _Classifier):
     def _options(self) -> Any:
         """Options of the estimator with these parameters, and with those that it has none for."""
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        k = given.pop("previous_labels")
+        if not isinstance(k, int) or not 0 <= k <= MOST_PREVIOUS:
+            raise ConfigError(message("estimators.previous_labels", most=MOST_PREVIOUS, given=k))
         own = {name: given.pop(name) for name in self._own}
         options = self.estimator(**given)._options()
         if not own:
@@ -201,6 +222,9 @@ class RiverClassifier(AtomicCalls, _Classifier):
             raise InputError(message("estimators.unknown_name", name=absent[0], rows="the first example"))
         options = self._options()
         self._reading = learners()[self.estimator.kind].traits(options).reading
+        self._previous = previous_names(self.previous_labels)
+        self._last, x = deque(maxlen=len(self._previous)), {**dict.fromkeys(self._previous), **x}
+        chosen.update(self._previous)
         # By name, not by place: river promises nothing about the order of a dictionary's keys.
         self._keys = tuple(sorted(x, key=lambda key: (str(key), type(key).__name__)))
         self._values = itemgetter(*self._keys, self._keys[0])  # one more, as of one key it makes no tuple
@@ -215,6 +239,8 @@ class RiverClassifier(AtomicCalls, _Classifier):
 
     def _encode(self, x: Mapping[Hashable, Any]) -> tuple[Row, list[tuple[Hashable, Hashable]]]:
         """Return the row, shape (1, d), a buffer with the next codes for new categories, and these (key, value)."""
+        if self._previous and x.keys().isdisjoint(self._previous):
+            x = {**x, **dict(zip_longest(self._previous, self._last))}
         if len(x) != len(self._keys) or (type(x) is not dict and any(key not in x for key in self._keys)):
             x = self._completed(x)
         try:

@@ -610,6 +610,9 @@ class Reading:
     #: not as codes in the order of their appearance, which is history.
     by_value: bool = False
     weights: bool = False  #: Rows may have weights.
+    #: Labels of the rows before (:func:`previous_names`), which a source adds to each row as features: the same for
+    #: all rows it predicts, all None where the stream enters those of each row.
+    previous: tuple[str | int | float | bool | None, ...] = ()
     #: Weights of classes by label as text (``raydt.examples.updates.by_label``), which multiply those of the rows.
     class_weight: tuple[tuple[str, float], ...] = ()
     #: ``without_sparse``, ``with_dense``, ``with_numbers``, ``with_classes``: Options of the same learner that take
@@ -631,3 +634,11 @@ class Reading:
 
 #: Rows as most learners want them: complete, with classes.
 CLASSES = Reading()
+
+#: So many labels of the rows before may be features.
+MOST_PREVIOUS = 8
+
+
+def previous_names(k: int) -> tuple[str, ...]:
+    """Return the names of the features that are the labels of the k rows before, that of the last row first."""
+    return tuple(f"previous_label_{lag}" for lag in range(1, k + 1))

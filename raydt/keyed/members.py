@@ -30,7 +30,7 @@ from raydt.parallel import work_seconds
 from raydt.sessions.saved_model import groups_of
 from raydt.sessions.session import InProcessSession
 from raydt.streams.base import Stream, Tally
-from raydt.streams.row_stream import RowStreamOptions
+from raydt.streams.row_stream import RowStreamOptions, labels_before
 
 # Which models have not been used for long, of many: they give up what they hold for the next updates.
 #
@@ -134,10 +134,12 @@ class Member:
     def model(self) -> dict[str, Any]:
         """Return what predicting needs, and figures of the key."""
         at = self.stream.state()
+        classes = list(self.source.classes[: at["n_classes"]])
         return {
             "arrays": self.session.model(),
-            "classes": list(self.source.classes[: at["n_classes"]]),
+            "classes": classes,
             "categories": at["source"].get("categories", {}),
+            **labels_before(at, classes),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -41,6 +41,7 @@ from raydt.messages import marked, message, quoted
 from raydt.sessions.saved_model import BY_KEY, SavedModel, groups_of, one_of, outlined
 from raydt.sessions.session import InProcessSession
 from raydt.sources.file_source import StoredSource
+from raydt.streams.row_stream import labels_before
 
 #: Between the names of nested values.
 _SEPARATOR = "/"
@@ -366,7 +367,7 @@ class SavedKeys:
     def understood(self, held: Mapping[str, Any]) -> SavedModel:
         """Return what a key holds as a model or state of its own, checked."""
         if self.meta["kind"] == "model":
-            own = {"classes": held["classes"], "categories": held["categories"]}
+            own = {name: held[name] for name in ("classes", "categories", "previous_labels") if name in held}
             return one_of(self._outline_of_one, own, {"arrays": held["arrays"]}, self.place)
         held = {**held, "scores": whole(held["scores"])} if "scores" in held else dict(held)
         return one_of(self._outline_of_one, own_meta(held), held, self.place)
@@ -451,10 +452,11 @@ def own_meta(held: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of ``meta`` that are a key's own, of what it holds: written by an update, or by a run."""
     if "meta" in held:
         return {name: held["meta"][name] for name in ("classes", "categories", "next_id", "offset")}
-    stream, recorder = held["stream"], held["recorder"]
+    stream, recorder, classes = held["stream"], held["recorder"], classes_of(held)
     return {
-        "classes": classes_of(held),
+        "classes": classes,
         "categories": stream["source"]["categories"],
+        **labels_before(stream, classes),
         "next_id": recorder["next_id"],
         "offset": recorder["updates"],
     }

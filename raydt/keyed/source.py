@@ -33,6 +33,7 @@ from raydt.examples.updates import (
     UPDATE,
     Features,
     Reading,
+    previous_names,
 )
 from raydt.exchange.messages import Segment
 from raydt.keyed.groups import Due, Key, KeyLog
@@ -521,7 +522,7 @@ class KeySource:
     def __init__(self, shared: SharedSource) -> None:
         source = shared.source
         self._shared, self.features = shared, source.features
-        self.rules = source.rules
+        self.rules, self.reading = source.rules, shared.reading
         self.id_kind, self.id_column = source.id_kind, source.id_column
         self.subject_kind, self.subject_column = source.subject_kind, source.subject_column
         self.is_changelog, self.has_labels = source.is_changelog, source.has_labels
@@ -637,7 +638,11 @@ class KeySource:
         labels = {} if self._labels is None else {"classes": self._labels.before(row)}
         if self.positive is not None:
             labels = self._shared.source.state(0)["labels"]
-        return {"categories": {name: codes.before(row) for name, codes in self._categories.items()}, "labels": labels}
+        categories = {name: codes.before(row) for name, codes in self._categories.items()}
+        if self.reading.previous and self.target_dtype != NUMBERS:
+            known = self.classes if self._labels is None else self._labels.before(row)
+            categories |= dict.fromkeys(previous_names(len(self.reading.previous)), known)
+        return {"categories": categories, "labels": labels}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue with the dictionaries of a saved state."""

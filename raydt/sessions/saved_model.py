@@ -19,7 +19,7 @@ from raydt.arrays.blocks import LARGEST_WIDTH, Lazy
 from raydt.arrays.elementary import Arrays, Ints
 from raydt.errors import FormatVersionError, ModelFileError
 from raydt.examples.row_owners import buckets_in
-from raydt.examples.updates import Features, in_order
+from raydt.examples.updates import Features, in_order, previous_names
 from raydt.exchange.messages import OWNED, Buckets
 from raydt.folders.arrays import MANIFEST, newest, open_folder
 from raydt.folders.folder import Folder
@@ -92,6 +92,7 @@ class _OwnMeta(BaseModel):
 
     classes: list[str | bool | int | float]
     categories: dict[str, list[str | bool | int | float]] = {}
+    previous_labels: list[str | bool | int | float | None] = []
     next_id: int = Field(0, ge=0)
     offset: int = Field(0, ge=0)
 
@@ -121,6 +122,12 @@ class SavedModel:
     def is_state(self) -> bool:
         """True if the training rows are there."""
         return bool(self.meta["kind"] == "state")
+
+    @property
+    def previous(self) -> dict[str, Any]:
+        """The last labels of the run, by the names of the features that they are of the next row; None for missing."""
+        last = self.meta.get("previous_labels", [])
+        return dict(zip(previous_names(len(last)), last, strict=True))
 
     @property
     def class_order(self) -> Ints:

@@ -223,6 +223,7 @@ class Source(Protocol):
 
     features: Features
     rules: int  #: By which rows are read (:data:`raydt.examples.updates.NEWEST_RULES`).
+    reading: Reading  #: What it reads for a learner.
     #: ``"row"`` (no id column: the row number is the id), ``"integer"`` or ``"text"``.
     id_kind: Literal["row", "integer", "text"]
     id_column: str | None  #: Name of the id column, for messages.

@@ -51,6 +51,7 @@ from raydt.encoding.columns import (
     plain,
     read_as,
     read_ids,
+    repeated,
     time_column,
     times,
     unlike_integers,
@@ -75,6 +76,7 @@ from raydt.examples.updates import (
     no_targets,
     of_labels,
     out_of_range,
+    previous_names,
     products,
 )
 from raydt.messages import marked, message, quoted_columns
@@ -251,14 +253,22 @@ class RowEncoder:
         self._ts: TimeColumn | None = None  # until somebody asks for it
         self._ts_required = False
         self._ts_field, self._file = None if options.ts is None else schema.field(options.ts), file
-        features = Features(tuple(names), tuple(n in categorical or kinds[n] == "text" for n in names))
+        self._previous = dict(zip(previous_names(len(reading.previous)), reading.previous, strict=True))
+        for name in self._previous:
+            if name in schema.names:
+                raise InputError(message("columns.previous"), file=file, column=name)
+        coded = (
+            *(n in categorical or kinds[n] == "text" for n in names),
+            *(not reading.regression for _ in self._previous),
+        )
+        features = Features((*names, *self._previous), coded)
         self._encoder = FeatureEncoder(features, reading, self.tokens)
         self.lost = LostFeatures(features)
         self.id_kind: Literal["row", "integer", "text"] = self._kind_of_ids(self._id, "columns.not_ids") or "row"
         self.subject_kind = self._kind_of_ids(self._subject, "columns.not_subjects")
         self.key_kind = self._kind_of_ids(self._key, "columns.not_keys")
         self.keys = Dictionary()
-        self._reading = reading
+        self.reading = reading
         if reading.regression and self._label is not None:
             if holds_text(self._types[self._label]) and self._label not in untyped:
                 raise InputError(message("columns.not_targets"), file=self._file, column=self._label)
@@ -351,6 +361,7 @@ class RowEncoder:
         if self._envelope is not None and op is not None:
             batch = self._envelope.open(batch, names, op, faults)
         columns = {n: self._typed(batch.column(n), n, needed.get(n, with_features), faults) for n in names}
+        columns |= {name: repeated(label, n) for name, label in self._previous.items()}
         for part, lacking, wide in (
             (self._id, "no_id", "wide_id"),
             (self._subject, "no_subject", "wide_subject"),
@@ -387,7 +398,7 @@ class RowEncoder:
         if self._label is not None:
             y = self.labels.read(columns[self._label], self._label, row, with_features, with_label, faults)
         tokens = self._encoder.encode(columns, X, faults, with_features, row=row)
-        if self._reading.missing:
+        if self.reading.missing:
             kept = faults.keep(with_features)
             self.lost.note(X if kept is None else X[kept])
         bad = dict(block.flaws) | {place: self._error(fault, block.where(place)) for place, fault in faults.items()}
@@ -400,8 +411,8 @@ class RowEncoder:
             op = without_ids(op, [*bad], columns[self._id])
         subjects = None if self._subject is None else objects(columns[self._subject])
         keys = None if self._key is None else self.keys.encode(columns[self._key], row)
-        if self._reading.class_weight and self._label is not None:
-            factors = of_labels(self._reading.class_weight, self.labels.classes(row + n))
+        if self.reading.class_weight and self._label is not None:
+            factors = of_labels(self.reading.class_weight, self.labels.classes(row + n))
             weights = products(UNIT if weights is None else weights, np.append(factors, UNIT)[y])
         return Rows(
             numbers, X, y, ids, op, bad, ts, sparse if tokens is None else tokens, weights, texts, subjects, keys
@@ -485,7 +496,7 @@ class RowEncoder:
             if self.tokens is not None:
                 part.tokens = Tokens(self.sparse, grows=True)
                 part.tokens.width = LARGEST_WIDTH
-        part._encoder = FeatureEncoder(features, self._reading, part.tokens)
+        part._encoder = FeatureEncoder(features, self.reading, part.tokens)
         part.lost = LostFeatures(features)
         if not keys:
             part._label = part._id = part._subject = part._key = part._ts = part._weight = None
@@ -508,10 +519,10 @@ class RowEncoder:
 
     def state(self, row: int | None) -> dict[str, Any]:
         """All dictionaries as known before ``row``."""
-        state = {
-            "categories": {name: d.values[: d.known(row)] for name, d in self._encoder.dictionaries.items()},
-            "labels": self.labels.state(row),
-        }
+        categories = {name: d.values[: d.known(row)] for name, d in self._encoder.dictionaries.items()}
+        if self._label is not None:
+            categories |= dict.fromkeys(self._previous.keys() & categories, self.labels.classes(row))
+        state = {"categories": categories, "labels": self.labels.state(row)}
         return state if self._key is None else {**state, "keys": self.keys.values[: self.keys.known(row)]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -533,6 +544,7 @@ class EncodedSource:
     def _describe(self, options: FileOptions) -> None:
         """Say of the rows what the options and the encoder say of them."""
         encoder = self._encoder
+        self.reading = encoder.reading
         self.features, self.rules = encoder.features, options.rules
         self.id_kind, self.id_column = encoder.id_kind, options.id
         self.subject_kind, self.subject_column = encoder.subject_kind, options.subject

@@ -492,7 +492,7 @@ class StoredSource:
 
     def __init__(self, source: Source) -> None:
         self.chunks = tuple(chunk for chunk in source.rows() if len(chunk))
-        self.rules = source.rules
+        self.rules, self.reading = source.rules, source.reading
         self.features, self.id_kind, self.id_column = source.features, source.id_kind, source.id_column
         self.subject_column, self.subject_kind = source.subject_column, source.subject_kind
         self.is_changelog = source.is_changelog

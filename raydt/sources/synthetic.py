@@ -26,7 +26,7 @@ from raydt.arrays.elementary import AnyArray, Bools, Floats, Int32s, Ints, permu
 from raydt.arrays.kernel import kernel
 from raydt.encoding.columns import TimeColumn
 from raydt.errors import ConfigError
-from raydt.examples.updates import CODES, NEWEST_RULES, Features, Weights
+from raydt.examples.updates import CLASSES, CODES, NEWEST_RULES, Features, Weights
 from raydt.messages import message
 from raydt.sources.base import Rows, SourceIdentity, hashed
 
@@ -43,7 +43,7 @@ SEA_THRESHOLDS = (8.0, 9.0, 7.0, 9.5)
 class SyntheticSource(ABC):
     """Base of the generators; satisfies :class:`raydt.sources.base.Source`."""
 
-    rules = NEWEST_RULES
+    rules, reading = NEWEST_RULES, CLASSES
     id_kind: Literal["row", "integer", "text"] = "row"
     subject_column: str | None = None
     subject_kind: Literal["integer", "text"] | None = None

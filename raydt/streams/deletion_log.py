@@ -51,6 +51,7 @@ _AT_END = int(np.iinfo(np.int64).max)
 class DeletionLog(RowStreamOptions):
     """Rows are inserted; the file ``deletion_log`` says what to delete and when."""
 
+    in_order = False
     model: Literal["deletion_log"] = "deletion_log"
     deletion_log: str = Field(
         description="file of the ids, or subjects, to delete: columns id or subject and, optionally, after"
@@ -433,6 +434,7 @@ class ChangelogStream(RowStream):
             names = rows.names.copy()
             names[~WITH_ID[op] & ~((op == QUERY) & self.delayed)] = None
             ids = self._text_ids.give(names, op)
+        self._previous.enter(rows, op, ids)
         if self._seq >= self.warmup:
             self._warm = None
         elif self._warm is not None:

@@ -21,16 +21,21 @@ import numpy.typing as npt
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from raydt.arrays.blocks import SparseRows
-from raydt.arrays.elementary import Bools, Ints
+from raydt.arrays.elementary import Bools, Floats, Ints
+from raydt.encoding.columns import number_of
 from raydt.encoding.labels import IGNORED, RETRACTION
 from raydt.errors import ConfigError, InputError, message_of
 from raydt.examples.store import Subjects
 from raydt.examples.updates import (
     CARRIES_ROW,
     DELETE,
+    DELETE_VALUE,
     DUPLICATE_ID,
     INSERT,
+    MOST_PREVIOUS,
+    NUMBERS,
     OP_NAMES,
+    QUERY,
     REFUSALS,
     UPDATE,
     UpdateBatch,
@@ -334,6 +339,95 @@ class RowReader:
             self.position = max(self.position, self.skipped[-1].row + 1)  # a resume from here does not meet it again
 
 
+# Labels of the rows before, as features of a row (``stream.previous_labels``).
+#
+# Invariant: the features of a row depend on the rows that the stream took before it, in their order, alone, and stay
+# as they are: the label of a row that is deleted later remains a feature of the rows after it. Of two labels, where
+# those of queries are delayed:
+#
+#     ========  ===  =====  ================  ================
+#     row       id   label  previous_label_1  previous_label_2
+#     ========  ===  =====  ================  ================
+#     insert    1    a      missing           missing
+#     insert    2    b      a                 missing
+#     query     3           b                 a
+#     insert    4    c      b                 a
+#     insert    3    a      b, as asked       a, as asked
+#     update    1    b      a                 c
+#     ========  ===  =====  ================  ================
+
+
+class PreviousLabels:
+    """The last ``k`` labels of a stream of ``source``; with ``delayed`` labels also those known at each query."""
+
+    def __init__(self, k: int, source: Source, *, delayed: bool) -> None:
+        self._source, self._delayed = source, delayed
+        self._last = np.full(k, np.nan)  # codes of classes, or numbers; the newest is the last
+        self._asked: dict[int, Floats] = {}  # by the id of a query
+
+    def enter(self, rows: Rows, op: npt.NDArray[np.int8], ids: Ints) -> None:
+        """Enter the labels before each of the next rows into its last features, in place. O(rows k).
+
+        InputError for a deletion by value: no row says which labels were before the example that it means.
+        """
+        k = len(self._last)
+        if not k:
+            return
+        if (by_value := op == DELETE_VALUE).any():
+            file, row = self._source.where(int(rows.row[np.argmax(by_value)]))
+            raise InputError(message("streams.previous_by_value"), file=file, row=row)
+        brings = (op == INSERT) | (op == UPDATE)
+        labels = np.append(self._last, rows.y[brings])
+        newest = k - 1 + np.cumsum(brings) - brings
+        before = labels[newest[:, None] - np.arange(k)]
+        if self._delayed:
+            for at in np.flatnonzero((op == QUERY) | (op == INSERT)).tolist():
+                if op[at] == QUERY:
+                    self._asked[int(ids[at])] = before[at].copy()
+                elif (then := self._asked.pop(int(ids[at]), None)) is not None:
+                    before[at] = then
+        self._last = labels[-k:]
+        rows.X[:, -k:] = before if rows.y.dtype == NUMBERS else self._categories(before)
+
+    def _categories(self, codes: Floats) -> Floats:
+        """Return class codes as categories are entered; -1 without a label."""
+        whole = np.where(np.isnan(codes), -1.0, codes)
+        if not self._source.reading.by_value:
+            return whole
+        numbers = np.array([*map(number_of, self._source.classes), -1], dtype=np.float64)
+        return numbers[whole.astype(np.int64)]
+
+    def state(self) -> dict[str, Any]:
+        """Return the labels, and those of queries that wait, as part of the state of a stream; nothing if k is 0."""
+        if not len(self._last):
+            return {}
+        asked = {
+            "asked_ids": np.array([*self._asked], dtype=np.int64),
+            "asked_labels": np.array([*self._asked.values()]),
+        }
+        return {"previous": self._last.copy(), **(asked if self._asked else {})}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`state` gave."""
+        if len(self._last):
+            self._last = np.array(state["previous"])
+            ids = state.get("asked_ids", _NO_IDS).tolist()
+            self._asked = dict(zip(ids, state.get("asked_labels", ()), strict=True))
+
+
+def labels_before(state: Mapping[str, Any], classes: Sequence[Any]) -> dict[str, list[Any]]:
+    """Return entry ``previous_labels`` of a model: those in the state of a stream, the newest first, None if missing.
+
+    Nothing if the stream keeps no labels, or is that of many keys, each of which has its own.
+    """
+    if "previous" not in state:
+        return {}
+    last = reversed(state["previous"].tolist())
+    return {
+        "previous_labels": [None if label != label else classes[int(label)] if classes else label for label in last]
+    }
+
+
 _NO_IDS = np.empty(0, dtype=np.int64)
 
 
@@ -349,6 +443,7 @@ class RowStreamOptions(BaseModel):
 
     stream: ClassVar[type[RowStream]]  #: What :meth:`make` opens.
     reads_features: ClassVar[bool] = False  #: The stream itself needs the features of all rows.
+    in_order: ClassVar[bool] = True  #: Each row comes once, after the rows before it, and a request deletes none.
     warmup: int = Field(
         0,
         ge=0,
@@ -359,6 +454,13 @@ class RowStreamOptions(BaseModel):
         "fail",
         description="fail: stop before a bad row; skip: record it and go to the next; wait, of a source that is "
         "followed: go to the next once a newer row of its id is good, or deletes it",
+    )
+    previous_labels: int = Field(
+        0,
+        ge=0,
+        le=MOST_PREVIOUS,
+        description="how many labels of the rows before, of the same key, become features of a row: previous_label_1 "
+        "is that of the last row",
     )
 
     def make(self, source: Source, base_dir: str | Path = ".") -> Stream:
@@ -393,6 +495,9 @@ class RowStream(ABC):
         self._n_classes = source.known_classes
         self._live: set[int] | None = set() if self.chooses_deletes and source.id_kind != "row" else None
         self._reader = RowReader(source, 0, self._skip_bad)
+        self._previous = PreviousLabels(
+            options.previous_labels, source, delayed=getattr(options, "delayed_labels", False)
+        )
         self._text_ids = TextIds(source.rules) if source.id_kind == "text" else None
         self._subjects = Subjects() if source.subject_kind is not None else None
 
@@ -453,10 +558,11 @@ class RowStream(ABC):
 
     def _take(self, k: int) -> Rows:
         """Hand out the next ``k`` rows, which must be available, as inserts."""
-        rows = self._reader.take(k)
+        rows, op = self._reader.take(k), np.full(k, INSERT, dtype=np.int8)
+        self._previous.enter(rows, op, rows.id)
         if self._text_ids is None or rows.names is None:
             return rows
-        return replace(rows, id=self._text_ids.give(rows.names, np.full(k, INSERT, dtype=np.int8)))
+        return replace(rows, id=self._text_ids.give(rows.names, op))
 
     def _deletes_before(self, row: Rows) -> bool:
         """Return True if this model deletes something before it inserts the next row, whose id is live."""
@@ -548,6 +654,7 @@ class RowStream(ABC):
         state = {"seq": self._seq, "row": row, "n_classes": self._n_classes, "source": self.source.state(row)}
         if self.warmup < self.planned_warmup:
             state["warmup"] = self.warmup
+        state |= self._previous.state()
         if self._text_ids is not None:
             state |= self._text_ids.state()
         if self._subjects is not None:
@@ -590,6 +697,7 @@ class RowStream(ABC):
         if self._live is not None:
             active = state["active"] if "active" in state else state["subject_ids"]
             self._live = set(active.tolist()) | self._foreign_ids
+        self._previous.restore(state)
         if self._text_ids is not None:
             self._text_ids.restore(state)
         if self._subjects is not None:

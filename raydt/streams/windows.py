@@ -393,6 +393,7 @@ class Batches(RowStreamOptions):
     """The set of live examples grows and shrinks to each of ``steps`` in turn."""
 
     stream = BatchesStream
+    in_order = False
     model: Literal["batches"] = "batches"
     steps: list[Step] = Field(
         min_length=1,
@@ -476,6 +477,7 @@ class Training(RowStreamOptions):
     """All rows train the model at once; a share of them is held out first, for a score."""
 
     stream = TrainingStream
+    in_order = False
     model: Literal["training"] = "training"
     warmup: int = Field(ALL_ROWS, ge=ALL_ROWS, le=ALL_ROWS, exclude=True, description="all rows; not to be set")
     holdout: float = Field(

@@ -48,7 +48,7 @@ SAME += ("name", "status", "exit_reason", "exit_code", "error", "model_digest", 
 
 STREAMS: dict[str, dict[str, Any]] = {
     "incremental": {"warmup": 250},  # longer than the first two checkpoints
-    "sliding_window": {"window": 120, "warmup": 30},
+    "sliding_window": {"window": 120, "warmup": 30, "previous_labels": 2},
     "adaptive_window": {"warmup": 30},
     "random_updates": {"insert_probability": 0.6, "seed": 5},
     "batches": {"steps": [0.4, 0.1, 1.0, 0.25], "removal_order": "random"},

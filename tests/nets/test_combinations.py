@@ -417,6 +417,11 @@ class Job:
     def __init__(self, draw: random.Random, folder: Path) -> None:
         self.trial: Trial = draw.choice(CASES)
         model, n = draw.choice(tuple(STREAMS)), draw.choice((30, 90, 200, 400))
+        #: Labels of the rows before that are features; none where rows are deleted by value, or come out of order.
+        self.previous = random.Random(f"previous labels {self.trial.name} {model} {n}").choice((0, 0, 0, 1, 2, 8))
+        reading = self.trial.reading
+        if model in ("changelog", "deletion_log", "batches") or not (reading.dense and reading.missing):
+            self.previous = 0
         ids = draw.choice(("text", "integer", "row" if model != "changelog" else "text"))
         skips = draw.random() < 0.7
         rows = self._rows(draw, model, n)
@@ -434,6 +439,7 @@ class Job:
                 "model": model,
                 "warmup": draw.choice((0, 1, *[self.trial.case.warmup] * 2, 30, 100)),
                 "on_error": "skip" if skips else "error",
+                "previous_labels": self.previous,
                 **STREAMS[model](draw),
             },
             "learner": self.trial.section,
@@ -551,6 +557,9 @@ def _check(draw: random.Random, folder: Path) -> str:
     assert verdict[0] or verdict[1], "verified"
     gone = list(dict.fromkeys(draw.choices(job.names, k=draw.randrange(1, 8))))
     unknown, _ = _outcome(lambda: update(folder / "one", delete=gone, missing="skip", out=folder / "state"))
+    if job.previous:  # labels of deleted rows stay in the rows after them
+        assert unknown == _outcome(lambda: purge(folder / "one"))[0] == "updates.previous"
+        return unknown
     purge(folder / "one")
     _require_audit(audit_run, folder / "one")
     assert _outcome(lambda: verify_run(folder / "one")["equal"])[0] == verdict[0], "verified once purged"

@@ -27,6 +27,7 @@ MODULES = (
     "nets.test_keyed_updates",
     "property.test_keyed_estimators",
     "nets.test_purge",
+    "nets.test_previous_labels",
     "nets.test_rounds",
     "nets.test_runs",
     "nets.test_combinations",

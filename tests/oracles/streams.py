@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -25,7 +25,9 @@ from raydt.examples.updates import (
     UPDATE,
     Features,
     History,
+    Reading,
     UpdateBatch,
+    previous_names,
 )
 from raydt.learners.best_split.options import BestSplitOptions
 from raydt.sources.base import Rows
@@ -50,13 +52,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Event:
-    """One update: the row and the features are None where it carries none."""
+    """One update: the row and the features are None where it carries none.
+
+    ``before`` are the labels of the rows before that are features, -1 where there is none.
+    """
 
     op: int
     id: int
     row: int
     x: float | None = None
     y: int | None = None
+    before: tuple[int, ...] = ()
 
 
 class MemorySource:
@@ -73,9 +79,12 @@ class MemorySource:
     has_ts = False
     ts_kind = "integer"
 
-    def __init__(self, rows: Sequence[Row], chunks: Sequence[int] = (3,), changelog: bool = False) -> None:
+    def __init__(
+        self, rows: Sequence[Row], chunks: Sequence[int] = (3,), changelog: bool = False, previous: int = 0
+    ) -> None:
         self._rows, self._chunks, self.is_changelog = rows, chunks, changelog
-        self.features = Features(("x",), (False,))
+        self.features = Features(("x", *previous_names(previous)), (False, *[True] * previous))
+        self.reading = Reading(missing=True, previous=(None,) * previous)
         self.n_rows = len(rows)
         self.y = codes(rows)
         self.reads = 0
@@ -106,7 +115,7 @@ class MemorySource:
             part = self._rows[start : start + size]
             yield Rows(
                 np.arange(start, start + len(part)),
-                np.array([[row.x] for row in part]),
+                np.array([[row.x, *[-1.0] * len(self.reading.previous)] for row in part]),
                 np.array(self.y[start : start + size], dtype=np.int32),
                 np.array([row.id for row in part], dtype=np.int64),
                 np.array([row.op for row in part], dtype=np.int8) if self.is_changelog else None,
@@ -149,6 +158,25 @@ def insert(rows: Sequence[Row], number: int) -> Event:
     return Event(INSERT, row.id, number, row.x, codes(rows)[number])
 
 
+def with_previous(events: Sequence[Event], k: int, delayed: bool = False) -> list[Event]:
+    """Updates whose rows have the last k labels before them, the newest first; of ``delayed`` labels, as asked."""
+    last, asked, found = (-1,) * k, dict[int, tuple[int, ...]](), []
+    for one in events:
+        if one.x is None:
+            found.append(one)
+            continue
+        before = last
+        if delayed and one.op == QUERY:
+            asked[one.id] = before
+        if delayed and one.op == INSERT:
+            before = asked.pop(one.id, before)
+        found.append(replace(one, before=before))
+        if one.op in (INSERT, UPDATE):
+            assert one.y is not None
+            last = (one.y, *last)[:k]
+    return found
+
+
 def incremental(rows: Sequence[Row], skip: bool) -> list[Event]:
     return [insert(rows, number) for number in good(rows, skip)]
 
@@ -178,10 +206,11 @@ class Watcher:
 
     session: Any
     width: int
+    width_of_rows: int = 1
     updates: int = 0
 
     def _take(self, op: int, number: int, row: Event | None, n_classes: int) -> int:
-        X = np.array([[row.x]] if row else np.empty((0, 1)), dtype=np.float64)
+        X = np.array([[row.x, *row.before]] if row else np.empty((0, self.width_of_rows)), dtype=np.float64)
         y = np.array([row.y] if row else [], dtype=np.int32)
         batch = UpdateBatch(
             self.updates, np.array([op], np.int8), np.array([number]), X, y, n_classes, np.array([number])
@@ -204,6 +233,7 @@ def adaptive_window(
     clock: int,
     z: tuple[float, float],
     margin: float,
+    previous: int = 0,
 ) -> tuple[list[Event], list[int], bool]:
     """The updates, the bad rows and those with a live id passed over, and whether one stopped the stream."""
     events: list[Event] = []
@@ -221,7 +251,7 @@ def adaptive_window(
             passed.append(number)
             continue
         events += [Event(DELETE, id_, -1) for id_ in active[:excess]]
-        event = insert(rows, number)
+        event = with_previous([*events, insert(rows, number)], previous)[-1]
         events.append(event)
         active = [*active[excess:], row.id]
         assert event.y is not None

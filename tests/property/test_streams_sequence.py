@@ -42,6 +42,8 @@ from tests.volume import examples
 
 SIZES = st.lists(st.integers(1, 9) | st.just(100), min_size=1, max_size=6)
 SKIP = st.booleans()
+#: So many labels of the rows before are features.
+PREVIOUS = st.sampled_from([0, 0, 1, 2, 8])
 SHARE = st.sampled_from([0.05, 0.5, 0.75, 1.0])
 STEPS = st.lists(st.integers(0, 30), min_size=1, max_size=7) | st.lists(SHARE | st.integers(2, 30), min_size=1)
 
@@ -75,8 +77,11 @@ def events(batches: list[UpdateBatch], known: int = 0) -> list[Event]:
     for batch in batches:
         carried = iter(zip(batch.X, batch.y, strict=True))
         for op, id_, row in zip(batch.op.tolist(), batch.id.tolist(), batch.row.tolist(), strict=True):
-            x, y = next(carried) if CARRIES_ROW[op] else (None, None)
-            found.append(Event(op, id_, row, None if x is None else float(x[0]), None if y is None else int(y)))
+            if not CARRIES_ROW[op]:
+                found.append(Event(op, id_, row))
+                continue
+            (x, *before), y = next(carried)
+            found.append(Event(op, id_, row, float(x), int(y), tuple(map(int, before))))
         assert next(carried, None) is None
         known = max([known, *(int(y) + 1 for y in batch.y)])
         assert batch.n_classes == known
@@ -104,7 +109,7 @@ def same(a: Any, b: Any) -> bool:
     """Whether two states are equal, arrays included."""
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    return np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b
+    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f") if isinstance(a, np.ndarray) else a == b
 
 
 def check(make: Any, expected: list[Event], data: list[Row], skip: bool, sizes: list[int], warmup: int = 0) -> None:
@@ -151,19 +156,20 @@ def check_events(
         assert run(ended, sizes) == ([], [], None)  # nothing is passed over a second time
 
 
-@given(rows(), SKIP, SIZES, SIZES, st.integers(0, 5))
-def test_incremental(data, skip, sizes, chunks, warmup):
-    options = Incremental(on_error="skip" if skip else "error", warmup=warmup)
-    make = lambda: options.make(MemorySource(data, chunks))  # noqa: E731
-    check(make, twin.incremental(data, skip), data, skip, sizes, warmup)
+@given(rows(), SKIP, SIZES, SIZES, st.integers(0, 5), PREVIOUS)
+def test_incremental(data, skip, sizes, chunks, warmup, k):
+    options = Incremental(on_error="skip" if skip else "error", warmup=warmup, previous_labels=k)
+    make = lambda: options.make(MemorySource(data, chunks, previous=k))  # noqa: E731
+    check(make, twin.with_previous(twin.incremental(data, skip), k), data, skip, sizes, warmup)
 
 
-@given(rows(), SKIP, SIZES, SIZES, st.integers(1, 6), st.data())
-def test_sliding_window(data, skip, sizes, chunks, window, draw):
+@given(rows(), SKIP, SIZES, SIZES, st.integers(1, 6), st.data(), PREVIOUS)
+def test_sliding_window(data, skip, sizes, chunks, window, draw, k):
     warmup = draw.draw(st.integers(0, window))
-    options = SlidingWindow(on_error="skip" if skip else "error", window=window, warmup=warmup)
-    make = lambda: options.make(MemorySource(data, chunks))  # noqa: E731
-    check_events(make, *twin.sliding_window(data, skip, window), sizes, warmup)
+    options = SlidingWindow(on_error="skip" if skip else "error", window=window, warmup=warmup, previous_labels=k)
+    make = lambda: options.make(MemorySource(data, chunks, previous=k))  # noqa: E731
+    expected, *rest = twin.sliding_window(data, skip, window)
+    check_events(make, twin.with_previous(expected, k), *rest, sizes, warmup)
 
 
 def stretches() -> st.SearchStrategy[list[Row]]:
@@ -179,29 +185,40 @@ def stretches() -> st.SearchStrategy[list[Row]]:
 
 
 @examples(60)
-@given(stretches() | rows(max_size=13), SKIP, SIZES, SIZES, st.integers(0, 4), st.integers(1, 3))
-def test_adaptive_window(data, skip, sizes, chunks, warmup, clock):
+@given(stretches() | rows(max_size=13), SKIP, SIZES, SIZES, st.integers(0, 4), st.integers(1, 3), PREVIOUS)
+def test_adaptive_window(data, skip, sizes, chunks, warmup, clock, k):
     """With scouts over 1, 3 and 6 rows, of which one leads that was right once more than the present one."""
     horizons, z, margin = (1, 3, 6), (0.5, 0.3), 0.1
     settings = {"HORIZONS": horizons, "CLOCK": clock, "_MARGIN": margin, "_SHORTER": z[0], "_LONGER": z[1]}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():
             patch.setattr(adaptive_window, name, value)
-        options = AdaptiveWindow(on_error="skip" if skip else "error", warmup=warmup)
-        make = lambda: options.make(MemorySource(data, chunks))  # noqa: E731
-        learner, features = adaptive_window.scout(), MemorySource(data).features
+        options = AdaptiveWindow(on_error="skip" if skip else "error", warmup=warmup, previous_labels=k)
+        make = lambda: options.make(MemorySource(data, chunks, previous=k))  # noqa: E731
+        learner, features = adaptive_window.scout(), MemorySource(data, previous=k).features
         sessions = [InProcessSession(learner, learner.Options(), features) for _ in horizons]
-        watchers = [twin.Watcher(*one) for one in zip(sessions, horizons, strict=True)]
-        expected = twin.adaptive_window(data, skip, warmup, watchers, clock, z, margin)
+        watchers = [twin.Watcher(*one, k + 1) for one in zip(sessions, horizons, strict=True)]
+        expected = twin.adaptive_window(data, skip, warmup, watchers, clock, z, margin, k)
         event("rows are deleted" if any(one.op == DELETE for one in expected[0]) else "no row is deleted")
         check_events(make, *expected, sizes, warmup)
 
 
-@given(rows(), SKIP, SIZES, SIZES, st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]), st.integers(0, 3), st.integers(0, 5))
-def test_random_updates(data, skip, sizes, chunks, p, seed, warmup):
-    options = RandomUpdates(on_error="skip" if skip else "error", insert_probability=p, seed=seed, warmup=warmup)
-    make = lambda: options.make(MemorySource(data, chunks))  # noqa: E731
-    check_events(make, *twin.random_updates(data, skip, p, seed, warmup), sizes, warmup)
+@given(
+    rows(),
+    SKIP,
+    SIZES,
+    SIZES,
+    st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]),
+    st.integers(0, 3),
+    st.integers(0, 5),
+    PREVIOUS,
+)
+def test_random_updates(data, skip, sizes, chunks, p, seed, warmup, k):
+    on_error = "skip" if skip else "error"
+    options = RandomUpdates(on_error=on_error, insert_probability=p, seed=seed, warmup=warmup, previous_labels=k)
+    make = lambda: options.make(MemorySource(data, chunks, previous=k))  # noqa: E731
+    expected, *rest = twin.random_updates(data, skip, p, seed, warmup)
+    check_events(make, twin.with_previous(expected, k), *rest, sizes, warmup)
 
 
 @given(
@@ -223,14 +240,17 @@ def test_batches(data, skip, sizes, chunks, steps, order, seed):
     check_events(make, expected, met, stops, sizes, options.warmup)
 
 
-@given(timed_rows(), SKIP, SIZES, SIZES, st.integers(1, 12) | st.just(2**62), st.data())
-def test_time_window(data, skip, sizes, chunks, duration, draw):
+@given(timed_rows(), SKIP, SIZES, SIZES, st.integers(1, 12) | st.just(2**62), st.data(), PREVIOUS)
+def test_time_window(data, skip, sizes, chunks, duration, draw, k):
     lateness = draw.draw(st.integers(0, min(duration - 1, 6)) | st.just(duration - 1))
     expected, met, stops = twin.time_window(data, skip, duration, lateness)
+    expected = twin.with_previous(expected, k)
     inserts = next((n for n, event in enumerate(expected) if event.op == DELETE), len(expected))
     warmup = draw.draw(st.integers(0, inserts))
-    options = TimeWindow(on_error="skip" if skip else "error", duration=duration, lateness=lateness, warmup=warmup)
-    make = lambda: options.make(MemorySource(data, chunks))  # noqa: E731
+    options = TimeWindow(
+        on_error="skip" if skip else "error", duration=duration, lateness=lateness, warmup=warmup, previous_labels=k
+    )
+    make = lambda: options.make(MemorySource(data, chunks, previous=k))  # noqa: E731
     check_events(make, expected, met, stops, sizes, warmup)
 
 
@@ -239,6 +259,17 @@ def test_changelog(data, skip, sizes, chunks):
     options = Changelog(on_error="skip" if skip else "error")
     make = lambda: options.make(MemorySource(data, chunks, changelog=True))  # noqa: E731
     check(make, twin.changelog(data, skip), data, skip, sizes)
+
+
+@given(
+    rows((INSERT, DELETE, UPDATE, IGNORED, QUERY), 40), SKIP, SIZES, SIZES, st.sampled_from([1, 2, 8]), st.booleans()
+)
+def test_a_row_of_a_changelog_has_the_labels_that_were_known_when_it_was_asked_for(
+    data, skip, sizes, chunks, k, delayed
+):
+    options = Changelog(on_error="skip" if skip else "error", previous_labels=k, delayed_labels=delayed)
+    make = lambda: options.make(MemorySource(data, chunks, changelog=True, previous=k))  # noqa: E731
+    check(make, twin.with_previous(twin.changelog(data, skip), k, delayed), data, skip, sizes)
 
 
 @examples(60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,12 +60,21 @@ class Workload(NamedTuple):
         return opened
 
     def fit(self, trial: Trial) -> Workload:
-        """The same examples as a case takes them: its columns, and a warm-up if its learner cannot do without."""
-        options = self.options
+        """The same examples as a case takes them: its columns, and a warm-up if its learner cannot do without.
+
+        Where rows come in order and none is deleted by value, labels of the rows before are features now and then.
+        """
+        options, reading = self.options, trial.reading
         if trial.needs_warmup and not options.warmup:
             options = options.model_copy(update={"warmup": min(trial.case.warmup, WARMUP)})
+        if options.in_order and self.source.op is None and reading.dense and reading.missing:
+            k = random.Random(f"previous labels {trial.name} {Path(str(self.source.path)).name}").choice(
+                (0, 0, 0, 1, 3)
+            )
+            options = options.model_copy(update={"previous_labels": k})
+            reading = replace(reading, previous=(None,) * k)
         source = self.source.model_copy(update=trial.columns)
-        fitted = Workload(source, options, self.batch, reading=trial.reading)
+        fitted = Workload(source, options, self.batch, reading=reading)
         return fitted if self.stored is None else fitted.store()
 
     def store(self) -> Workload:

@@ -353,7 +353,7 @@ OF_LABELS = {"class_weight", "criterion", "objective", "label_range", "smoothing
 #: Parameters of an estimator that its adapter does not have.
 NOT_FOR_RIVER = {"class_weight", "n_features", "feature_groups", "n_jobs"}
 #: Options of the learner that only the adapter has: a call of the estimator is a batch.
-FOR_RIVER = {"update_every"}
+FOR_RIVER = {"update_every", "previous_labels"}
 #: Defaults of adapters that differ, for streams whose old examples are forgotten.
 OF_RIVER = {
     "RiverConfidenceTreeClassifier": {},
@@ -403,7 +403,8 @@ def test_parameters_are_the_options_with_their_defaults(estimator: type[Paramete
 def test_an_adapter_has_the_parameters_and_defaults_of_its_estimator(adapter: type[RiverClassifier]) -> None:
     mine, other = defaults_of(adapter), defaults_of(adapter.estimator)
     assert set(mine) - FOR_RIVER == set(other) - NOT_FOR_RIVER
-    assert mine == {name: other[name] for name in mine if name in other} | OF_RIVER[adapter.__name__]
+    own = OF_RIVER[adapter.__name__] | {"previous_labels": 0}
+    assert mine == {name: other[name] for name in mine if name in other} | own
 
 
 @pytest.mark.parametrize("public", [*ESTIMATORS, *ADAPTERS], ids=lambda public: public.__name__)

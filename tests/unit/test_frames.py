@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import math
+import random
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,8 @@ import threading
 import uuid
 import warnings
 from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -577,6 +580,27 @@ def test_every_adapter_is_public_and_found() -> None:
     ]
     assert sorted((each.__module__.rpartition(".")[2], each.__name__) for each in ADAPTERS) == sorted(defined)
     assert len(ADAPTERS) >= 3
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("names", ["ab", (True, False), (3, 5)])
+def test_the_labels_learned_last_are_features(adapter: Any, names: Sequence[Any]) -> None:
+    draw, last = random.Random(1), list[Any]()
+    tree, twin = adapter(previous_labels=2), adapter(categorical_features=["previous_label_1", "previous_label_2"])
+    for i in range(60):
+        x = {"size": draw.randrange(4), "kind": draw.choice("pq")}
+        y = last[0] if last and draw.random() < 0.7 else draw.choice(names)
+        own = x | dict(zip_longest(("previous_label_1", "previous_label_2"), last))
+        assert tree.predict_one(x) == twin.predict_one(own) == tree.predict_one(own)
+        assert tree.predict_proba_one(x) == twin.predict_proba_one(own)
+        tree.learn_one(x, y)
+        twin.learn_one(own, y)
+        last = [y, *last][:2]
+        if i % 5 == 4:
+            tree.forget_one(own, y)
+            twin.forget_one(own, y)
+    with refused("estimators.previous_labels", ConfigError):
+        adapter(previous_labels=9).learn_one({"size": 1}, 0)
 
 
 @pytest.mark.turns(1)
