@@ -135,7 +135,7 @@ class FuDyADT(Learner):
         else:
             require(n["counted"] == 1, "counts", "states.columns", columns=n["counted"])
             unknown = (groups is not None and n["warmup_left"] > 0) or not model["counts"].any()
-            unknown = unknown and np.isnan(model[RANGE]).all()
+            unknown = unknown and bool(np.isnan(model[RANGE]).all())
             require(unknown or LabelRange.of(*model[RANGE].tolist()).known, RANGE, "states.range")
             check_number_sums(model, inner)
         if groups is not None:
