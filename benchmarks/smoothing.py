@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import lightgbm
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -139,7 +140,10 @@ def followed(model: Any, features: Any, labels: list[Any]) -> tuple[list[Any], f
 
 def numbers(asked: Any) -> None:
     """R2 of predictions before learning, and processor seconds, of numeric labels."""
-    names, warmup = ["mean so far", "smoothing 0", "default", "river HT", "river ARF"], 500
+    names, warmup = (
+        ["mean so far", "smoothing 0", "default", "gbdt", "forest", "river HT", "river ARF", "LightGBM"],
+        500,
+    )
     body, spent = list[list[str]](), np.zeros(len(names))
     for name, label in [(file, column) for file in asked.only for column in NUMBERS[file]]:
         rows = read(name).slice(0, asked.rows)
@@ -149,8 +153,13 @@ def numbers(asked: Any) -> None:
         errors, used = [np.mean((y[1:] - np.cumsum(y)[:-1] / np.arange(1, len(y)))[warmup - 1 :] ** 2)], [0.0]
         with tempfile.TemporaryDirectory() as folder:
             pq.write_table(rows, f"{folder}/rows.parquet")
-            for smoothing in (0.0, SMOOTHING):
-                learner = {"kind": "fudyadt", "criterion": "squared_error", "smoothing": smoothing}
+            trees = {"kind": "fudyadt", "criterion": "squared_error"}
+            for learner in (
+                {**trees, "smoothing": 0.0},
+                trees,
+                {"kind": "gbdt", "objective": "squared_error"},
+                {"kind": "forest", "criterion": "squared_error"},
+            ):
                 stream = {"model": "adaptive_window", "warmup": warmup}
                 found, seconds = replayed(learner, parquet("rows", Path(folder), label=label), stream)
                 errors.append(found["metrics"]["mse"])
@@ -165,6 +174,13 @@ def numbers(asked: Any) -> None:
             said, seconds = followed(kind(nominal_attributes=nominal or None), features, y.tolist())
             errors.append(np.mean((y - np.array(said, dtype=np.float64))[warmup:] ** 2))
             used.append(seconds)
+        began, squares = time.process_time(), list[Any]()
+        table = features.to_pandas()
+        for begin in range(warmup, len(y), 100):  # trained anew on all rows before
+            model = lightgbm.LGBMRegressor(n_jobs=1, verbosity=-1).fit(table[:begin], y[:begin])
+            squares.append((model.predict(table[begin : begin + 100]) - y[begin : begin + 100]) ** 2)
+        errors.append(np.mean(np.concatenate(squares)))
+        used.append(time.process_time() - began)
         values = [1 - error / np.var(y[warmup:]) for error in errors]
         progress(name, label, *values)
         body.append([f"{name} {label}", *(f"{value:.3f}" for value in values)])

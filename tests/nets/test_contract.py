@@ -364,7 +364,7 @@ def rows_of(n: int, reading: Reading) -> tuple[list[dict[str, Any]], list[str]]:
 def test_it_is_the_model_of_the_estimator(adapter: Any, options: dict[str, Any]) -> None:
     """Learned, predicted and forgotten one by one, with every value that may be missing."""
     ones = adapter(**options)
-    names = inspect.signature(adapter).parameters.keys() - {"categorical_features", "update_every"}
+    names = inspect.signature(adapter).parameters.keys() - {"categorical_features", "previous_labels", "update_every"}
     other = adapter.estimator(**{name: getattr(ones, name) for name in names})
     xs, ys = rows_of(120, learners()[adapter.estimator.kind].traits(ones._options()).reading)
     frame = pd.DataFrame(xs)[["a", "b", "d"]]

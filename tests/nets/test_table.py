@@ -33,6 +33,7 @@ MODULES = (
     "nets.test_combinations",
     "nets.test_warmup",
     "nets.test_chains",
+    "nets.test_array_bounds",
     "nets.test_audit_mutants",
     "fuzz.mutations",
     "property.test_tree_sum",
