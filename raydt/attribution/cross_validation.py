@@ -50,7 +50,7 @@ class Folds(NamedTuple):
 
 
 class LabelQuality(NamedTuple):
-    """How well each label agrees with a model that lacks its example: a table with a line for each, oldest first."""
+    """Agreement of each label with a model that lacks its example: a table with a line for each, oldest first."""
 
     ids: AnyArray  #: Shape (n,).
     quality: Floats  #: Shape (n,), from 0 to 1: the lower, the more likely the label is wrong.

@@ -617,7 +617,7 @@ class OnlineGBDT:
         return self.predict_scores(x)[0] - (self.origin - self.start())
 
     def slope(self) -> float:
-        """How much of what the trees add is taken: least squares on former predictions, and 30 times 1."""
+        """Share taken of what the trees add: the slope of least squares on former predictions, and 30 times 1."""
         rows, products, squares = self.fitted
         return (rows * max(0.0, min(1.0, products / squares)) + 30) / (rows + 30) if squares > 0 else 1.0
 

@@ -105,7 +105,7 @@ class OnlineGBDTTwin:
         prediction = math.nan
         if self.trained and op in (INSERT, UPDATE, QUERY):
             prediction = self.model.predict(x)
-            if op != QUERY and self.model.squared:
+            if op != QUERY and self.model.squared and self.options.retrain != "always":
                 self.model.learn_slope(x, y, weight / UNIT)
         if op in (DELETE, DELETE_VALUE, UPDATE):
             self.died[self.find(id)] = seq

@@ -138,6 +138,16 @@ def test_no_tree_takes_more_rounds_than_it_is_deep(shards: int, leaves: int) -> 
         assert len(told.searched) <= 1 + told.depth(0)
 
 
+@pytest.mark.parametrize(("retrain", "kept"), [("always", False), ("auto", True)])
+def test_a_model_that_equals_the_one_trained_anew_keeps_no_slope_of_former_labels(retrain: str, kept: bool) -> None:
+    told = Told(1, here=True, max_iter=4, retrain=retrain)
+    draw = np.random.default_rng(0)
+    X, y = draw.normal(size=(60, 4)), draw.normal(size=60)
+    told.apply(INSERT, np.arange(40), X[:40], y[:40], warmup=40)
+    told.apply(INSERT, np.arange(40, 60), X[40:], y[40:])
+    assert ("slope" in told.session.state()[0]) == kept
+
+
 @pytest.mark.parametrize("rows", range(1, 7))
 def test_shards_with_hardly_a_row_train_several_trees_an_iteration(rows: int) -> None:
     y = np.arange(rows, dtype=np.int32) % 3

@@ -240,7 +240,7 @@ class GBDT(Learner):
             unused=options.unused,
             stays=(
                 message("learners.stays_boosted"),
-                *((message("learners.stays_slope"),) if options.regression else ()),
+                *((message("learners.stays_slope"),) if options.calibrates else ()),
             ),
         )
 

@@ -220,7 +220,8 @@ class GBDTCoordinator(BatchCoordinator):
             predictor = predictor_of(self.ensemble, self.features.sparse, self._slope)
             scores = predictor.scores(batch.X[rows], sparse)
             if self.options.regression:
-                result.predictions[asked] = self._calibrated(batch, rows, batch.op[asked] != QUERY, scores[:, 0])
+                learned = (batch.op[asked] != QUERY) & self.options.calibrates
+                result.predictions[asked] = self._calibrated(batch, rows, learned, scores[:, 0])
                 return
             result.predictions[asked] = predictor.classes_of(scores)
             result.give_levels(asked, predictor.levels_of(scores))
@@ -236,10 +237,8 @@ class GBDTCoordinator(BatchCoordinator):
         """Return the numbers of rows of the batch, each by the slope of the rows before it; queries count nothing."""
         e = self.ensemble
         assert e is not None
-        y, weight = np.zeros(len(rows)), np.zeros(len(rows))
-        y[learned], counted = batch.y[rows[learned]], filled(batch.weight, len(batch.y))[rows[learned]]
-        weight[learned] = counted / UNIT
-        return self._slope.predict(F, e.start, 2.0**e.exponent, y, weight)
+        weight = filled(batch.weight, len(batch.y))[rows] / UNIT
+        return self._slope.predict(F, e.start, 2.0**e.exponent, batch.y[rows], weight * learned)
 
     def _summaries(self, seqs: Ints, deleted: Slots, since: Ints) -> Exchange[list[Summary]]:
         """Return summaries of the labels live before updates ``seqs``; those in ``deleted`` went at ``since``."""

@@ -103,7 +103,7 @@ def model_arrays(ensemble: Ensemble | None, constant: float) -> Arrays:
 
 
 class CalibrationSlope:
-    """How much of what the trees add to the mean a prediction of a number takes, as a stream has found it: 0 to 1.
+    """Share, 0 to 1, of what the trees add to the mean that a prediction of a number takes, as a stream has found it.
 
     A model whose trees follow few far labels adds too much. The least squares of labels on predictions, both as
     distances from the mean, tell how much of them to take: the slope sum(d_y d_F) / sum(d_F^2), kept within 0 and 1.

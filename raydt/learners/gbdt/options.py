@@ -175,6 +175,11 @@ class GBDTOptions(LearnerOptions, ClassWeight):
         """True if the labels are numbers."""
         return self.objective == "squared_error"
 
+    @property
+    def calibrates(self) -> bool:
+        """True if a stream finds a slope of predictions; not where the model is to equal the one trained anew."""
+        return self.regression and self.retrain != "always"
+
     def promise(self) -> Promise:
         """Return the promise about stored derivatives after every batch; the paper bounds nothing after an update."""
         if self.bounded:
