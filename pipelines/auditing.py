@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.chapters import audit_chapters, run_of
-from pipelines.config import Config, shortened
+from pipelines.config import Config
 from pipelines.following import compare_with_table
 from pipelines.histories import EndedRun, last_of, naming_sound_state
 from pipelines.operation import in_threads_of_its_run
@@ -54,7 +54,7 @@ from raydt.folders.segments import rows_in, with_rows
 from raydt.keyed.packing import Member, SavedKeys, Total, live
 from raydt.learners import learners, traits_of
 from raydt.learners.base import AuditedPart, LearnerOptions, audit, audit_divided, rows_within
-from raydt.messages import Message, message, quoted, text
+from raydt.messages import Message, message, quoted, shortened, text
 from raydt.sessions.receipt import options_hash, trained_from_nothing
 from raydt.sessions.receipt_chain import (
     IDS,

@@ -12,14 +12,14 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from types import TracebackType
 
 import click
 
 import raydt
 from pipelines import commands
-from pipelines.config import TerminalFormatter, error_text, one_line
 from raydt.errors import STORAGE_REMEDIES, RaydtError, shortage
-from raydt.messages import message
+from raydt.messages import escaped, message, one_line
 from raydt.parallel import PREPARATION
 
 EPILOG = """\b
@@ -38,6 +38,27 @@ _COLLECTED_AT = 300_000
 
 #: Commands of earlier versions, and what to use instead.
 _RETIRED = {"warmup": "raydt doctor --compile", "explain": "raydt predict MODEL DATA --explain ROW"}
+
+
+#: What :meth:`logging.Formatter.formatException` is given.
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+class TerminalFormatter(logging.Formatter):
+    """Records for a terminal: each is one line, but for its traceback."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        """Return the line of a record."""
+        return escaped(super().formatMessage(record))
+
+    def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 (logging's name)
+        """Return its traceback."""
+        return escaped(super().formatException(ei), keep="\n")
+
+
+def _lines(error: RaydtError) -> str:
+    """Return the lines of an error for stderr."""
+    return "\n".join(map(one_line, error.lines))
 
 
 def _compiles() -> None:
@@ -108,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo("interrupted" if ended.code == 130 else "terminated", err=True)
         code = ended.code
     except RaydtError as error:
-        click.echo(f"error: {error_text(error)}", err=True)
+        click.echo(f"error: {_lines(error)}", err=True)
         if error.kept:
             click.echo(f"kept: {one_line(error.kept)}", err=True)
         code = error.exit_code
@@ -121,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         short = shortage(error)
         if short is None and getattr(error, "errno", None) not in STORAGE_REMEDIES:
             raise
-        text = error_text(short) if short else f"{one_line(str(error))}. {STORAGE_REMEDIES[getattr(error, 'errno', 0)]}"
+        text = _lines(short) if short else f"{one_line(str(error))}. {STORAGE_REMEDIES[getattr(error, 'errno', 0)]}"
         click.echo(f"error: {text}", err=True)
         code = 1
     if arguments is None and code in (130, 143):

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.config import one_line
-from raydt.messages import WITHHELD, message
+from raydt.messages import WITHHELD, message, one_line
 
 # Options that several commands share, and how a command prints its result.
 

@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config import escaped
 from pipelines.report.facts import audit_facts, window_in_words
 from pipelines.report.folder import checkpoints_in_words, recovered_in_words
 from pipelines.report.holdout import chosen, verdict
 from raydt.examples.updates import NUMBERS
 from raydt.learners import described
-from raydt.messages import WITHHELD, message
+from raydt.messages import WITHHELD, escaped, message
 from raydt.parallel import PREPARATION
 from raydt.presentation.blocks import Article, Block, Code, Facts, Items, Row, Table, Text, has_content, pairs
 from raydt.presentation.charts import count, counted, duration, moment, names, size

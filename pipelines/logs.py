@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.config import escaped
 from pipelines.receipts import resolve
 from pipelines.run_folder import RunFolder
 from raydt.errors import STORAGE_REMEDIES, NotWrittenError
-from raydt.messages import message
+from raydt.messages import escaped, message
 
 #: Loggers whose records belong to a run.
 OURS = ("raydt", "actors", "pipelines")

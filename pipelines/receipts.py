@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from pipelines.config import frames
 from pipelines.operation import in_threads_of_its_run, load_yaml, within
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import find_state, open_members
@@ -141,7 +141,7 @@ def resolve(record: logging.LogRecord, quote: bool) -> bool:
         if isinstance(value, str):
             setattr(record, name, text(value, quote))
     if record.exc_info and not quote:
-        record.exc_text = frames(record.exc_info[1]).rstrip("\n")
+        record.exc_text = _frames(record.exc_info[1]).rstrip("\n")
     return True
 
 
@@ -161,3 +161,12 @@ def may_quote(place: str | Path) -> bool:
         return meta.get(QUOTE_VALUES, meta["config"]["output"][QUOTE_VALUES] if "config" in meta else True) is not False
     except (OSError, ValueError, TypeError, LookupError):
         return False
+
+
+def _frames(error: BaseException | None) -> str:
+    """Return a traceback without what the errors say: those of other packages may quote values."""
+    text = ""
+    while error is not None:
+        text = f"{''.join(traceback.format_tb(error.__traceback__))}{type(error).__name__}\n{text}"
+        error = error.__cause__ or error.__context__
+    return text

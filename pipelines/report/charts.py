@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config import escaped
 from raydt.arrays.elementary import Bools
 from raydt.evaluation.scoring import CLASS_SCORES, FADED
 from raydt.learners.description import Curve
+from raydt.messages import escaped
 from raydt.presentation.charts import (
     POINTS,
     WINDOWS,

@@ -19,14 +19,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import raydt
-from pipelines.config import as_yaml, escaped
+from pipelines.config import as_yaml
 from pipelines.report import charts, facts, holdout
 from pipelines.report.charts import Quality, judged
 from pipelines.report.folder import ReportedRun, marked, read_run
 from pipelines.run_folder import fitting
 from raydt.arrays.elementary import Bools, Floats, Ints
 from raydt.folders.folder import Folder
-from raydt.messages import Message, message
+from raydt.messages import Message, escaped, message
 from raydt.presentation.blocks import (
     OPEN_LEVELS,
     Article,

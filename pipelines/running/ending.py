@@ -28,7 +28,7 @@ from typing import Any
 
 import raydt
 from actors.processes import end_private_ray, peak_rss_bytes
-from pipelines.config import Config, escaped
+from pipelines.config import Config
 from pipelines.display import how_to_resume
 from pipelines.logs import LOG
 from pipelines.receipts import said
@@ -41,7 +41,7 @@ from raydt.exchange.messages import fault
 from raydt.folders.arrays import parsed
 from raydt.keyed.session import KeyFailedError
 from raydt.learners import description_of
-from raydt.messages import Message, message
+from raydt.messages import Message, escaped, message
 from raydt.parallel import PREPARATION
 from raydt.presentation.charts import counted
 from raydt.sources.base import Source, SourceIdentity

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.config import shortened
 from pipelines.operation import load_yaml
 from pipelines.report.charts import ACCURACY
 from pipelines.report.compare import compare, failures, table_of_runs
@@ -22,7 +21,7 @@ from pipelines.report.folder import ReportedRun
 from raydt.errors import ConfigError
 from raydt.evaluation.scoring import CLASS_SCORES
 from raydt.learners import learners
-from raydt.messages import message
+from raydt.messages import message, shortened
 from raydt.presentation.blocks import Article, Block, Code, Section, Table, Text, pairs
 from raydt.presentation.charts import ABSENT, share
 

@@ -9,6 +9,7 @@ words.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -131,3 +132,32 @@ def message_of(error: BaseException) -> Message | None:
     if callable(problems):
         error = next((each["ctx"]["error"] for each in problems() if "error" in each.get("ctx", {})), error)
     return next((line for line in error.args if isinstance(line, Message)), getattr(error, "message", None))
+
+
+# Text from data, file names or libraries, made safe to print and to show on a page.
+
+#: Characters of an error's longest word, such as a path, and of its longest line.
+LONGEST_WORD, LONGEST_LINE = 1000, 4000
+_WORD = re.compile(r"\S+")
+
+
+def escaped(text: str, keep: str = "") -> str:
+    r"""Return text with control and format characters as Python escapes, such as ``\n``, but for those of ``keep``."""
+    if text.isprintable():
+        return text
+    return "".join(c if _is_shown(c) or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def _is_shown(character: str) -> bool:
+    return character.isprintable() or unicodedata.category(character) == "Zs"  # spaces of all kinds
+
+
+def shortened(text: str, most: int = 100) -> str:
+    """Return a text of at most so many characters: the middle of a longer one is left out."""
+    end = most // 3
+    return text if len(text) <= most else f"{text[: most - end - 3]}...{text[-end:]}"
+
+
+def one_line(text: str) -> str:
+    """Return a message as one line for stderr; of a value that would fill pages, the beginning and the end."""
+    return shortened(_WORD.sub(lambda word: shortened(word[0], LONGEST_WORD), escaped(text)), LONGEST_LINE)

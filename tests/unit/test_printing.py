@@ -23,13 +23,14 @@ from hypothesis import strategies as st
 
 import pipelines
 from pipelines import display as progress
-from pipelines.config import TerminalFormatter, escaped, load_config, shortened
+from pipelines.cli import TerminalFormatter
+from pipelines.config import load_config
 from pipelines.display import Bar, Lines, Reporter, reporter, terminal
 from pipelines.report.charts import ACCURACY
 from pipelines.report.compare import table_of_runs
 from pipelines.sweeping.grid import SHOWN, Settings, against_baselines, best, pooled, read_grid, settings_of, table_of
 from raydt.errors import ConfigError, InputError
-from raydt.messages import Message, Sentence, message, message_of, quoted, sentences
+from raydt.messages import Message, Sentence, escaped, message, message_of, quoted, sentences, shortened
 from raydt.presentation.blocks import Best, Items, Row, Table, Text, pairs
 from raydt.presentation.charts import Chart
 from tests.refusals import refused
