@@ -1,17 +1,29 @@
-"""All learners and river's classifiers on all real streams, each with one setting that was fixed beforehand.
+"""All learners, river's and MOA's classifiers, and LightGBM trained anew, on all real streams, with one setting each.
 
     python benchmarks/boards.py run [--rows 5000] [--streams NAME ...] [--learners NAME ...] [--cpu-minutes 5]
     python benchmarks/boards.py table [--rows 5000]
 
 Each example is predicted just before it is learned; the first 500 rows, the warm-up of ours, are not scored on any
-side. Processor time of this process: a whole replay for ours (the file is read, tables and model are written),
-``predict_one`` and ``learn_one`` on dictionaries made beforehand for river. ``run`` appends one line for each stream
-and learner to ``benchmarks/results/boards.csv`` and leaves out the lines that are there: it can be stopped at any time.
+side. Each cell is a process of its own, after a pass over the first 1,000 rows that compiles and imports. Times are the
+processor's, of all threads: a whole replay for ours (the file is read, tables and model are written), reading an ARFF
+file for MOA, ``predict_one`` and ``learn_one`` on dictionaries made beforehand for river, ``fit`` and ``predict`` on
+codes made beforehand for LightGBM. Memory is what the process takes on top of what it had after the first pass. A
+missing number is null for ours and LightGBM, ``?`` for MOA, and left out for river. MOA needs ``pip install capymoa``
+and Java 17.
+
+``run`` appends one line for each stream and learner to ``benchmarks/results/boards.csv`` and leaves out the lines that
+are there: it can be stopped at any time.
 """
 
 import argparse
 import csv
 import itertools
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from harness import DATA, arguments, parquet, print_machine, progress, read, replayed, show
+from harness import DATA, arguments, parquet, print_machine, progress, read, replayed, resident_mib, show
 from river import dummy, ensemble, forest, metrics, tree
 
 from raydt.learners import learners
@@ -56,6 +68,7 @@ def _tree(nominal: list[str] | None, **options: Any) -> Any:
 #: River's have their defaults; ensembles have ten trees, and SRP the tree of its own default.
 RIVER: dict[str, Callable[[list[str] | None], Any]] = {
     "no-change": lambda _: dummy.NoChangeClassifier(),
+    "majority": lambda _: dummy.PriorClassifier(),
     "HT": _tree,
     "HAT": lambda nominal: tree.HoeffdingAdaptiveTreeClassifier(nominal_attributes=nominal, seed=1),
     "EFDT": lambda nominal: tree.ExtremelyFastDecisionTreeClassifier(nominal_attributes=nominal),
@@ -63,6 +76,23 @@ RIVER: dict[str, Callable[[list[str] | None], Any]] = {
     "LB": lambda nominal: ensemble.LeveragingBaggingClassifier(_tree(nominal), n_models=10, seed=1),
     "SRP": lambda nominal: ensemble.SRPClassifier(_tree(nominal, grace_period=50, delta=0.01), n_models=10, seed=1),
 }
+
+
+#: MOA's by their class in CapyMOA, with its defaults; ensembles have ten trees, as river's, but for boosted ones (100).
+MOA: dict[str, tuple[str, dict[str, int]]] = {
+    "MOA HT": ("HoeffdingTree", {}),
+    "MOA EFDT": ("EFDT", {}),
+    "MOA HAT": ("HoeffdingAdaptiveTree", {}),
+    "MOA PLASTIC": ("PLASTIC", {}),
+    "MOA ARF": ("AdaptiveRandomForestClassifier", {"ensemble_size": 10}),
+    "MOA LB": ("LeveragingBagging", {"ensemble_size": 10}),
+    "MOA SRP": ("StreamingRandomPatches", {"ensemble_size": 10}),
+    "MOA SGBT": ("StreamingGradientBoostedTrees", {}),
+}
+#: LightGBM with its defaults, trained anew before each ``STEP`` rows, on so many rows before them.
+LIGHTGBM = {"LightGBM anew, last 1,000": WINDOW, "LightGBM anew, all rows": 2**62}
+STEP = 100
+LEARNERS = (*OURS, *RIVER, *MOA, *LIGHTGBM)
 
 
 class Line(NamedTuple):
@@ -73,36 +103,114 @@ class Line(NamedTuple):
     accuracy: float | None
     kappa: float | None
     us: float
+    mib: float
     trouble: str = ""
 
 
-def ours(stream: str, learner: str, limit: int) -> Line:
+class Scored(NamedTuple):
+    """What a contestant did on a stream: the rows it saw, its scores after the warm-up, its processor seconds."""
+
+    rows: int
+    accuracy: float
+    kappa: float
+    seconds: float
+
+
+def of_ours(stream: str, learner: str, limit: int) -> Scored:
     sections = {"cluster": {"backend": "in_process", "shards": 1}, "checkpoint": {"every_seconds": None}}
     sections |= {"output": {"report": False, "predictions": False}}
-    source = parquet(stream, label="y", limit=limit)
     kind, window = OURS[learner]
-    summary, seconds = replayed({"kind": kind}, source, window, **sections)
-    n, scores = summary["inserts"], summary["metrics"]
-    return Line(stream, learner, limit, n, scores["accuracy"], scores["kappa"], 1e6 * seconds / n)
+    summary, seconds = replayed({"kind": kind}, parquet(stream, label="y", limit=limit), window, **sections)
+    scores = summary["metrics"]
+    return Scored(summary["inserts"], scores["accuracy"], scores["kappa"], seconds)
 
 
-def theirs(stream: str, learner: str, limit: int, cpu_seconds: float) -> Line:
-    """The same of a classifier of river's; it is stopped when it has taken ``cpu_seconds``."""
-    examples, nominal = _examples(stream, limit)
-    model = RIVER[learner](nominal or None)
+def _scored(truth: list[Any], found: list[Any], seconds: float) -> Scored:
     accuracy, kappa = metrics.Accuracy(), metrics.CohenKappa()
-    predictions = []
+    for y, predicted in itertools.islice(zip(truth, found, strict=True), WARMUP, None):
+        accuracy.update(y, predicted)
+        kappa.update(y, predicted)
+    return Scored(len(truth), accuracy.get(), kappa.get(), seconds)
+
+
+def of_river(stream: str, learner: str, limit: int) -> Scored:
+    examples, nominal = _examples(stream, limit)
+    model, found = RIVER[learner](nominal or None), []
     began = time.process_time()
-    for done, (x, y) in enumerate(examples, 1):
-        predictions.append(model.predict_one(x))
+    for x, y in examples:
+        found.append(model.predict_one(x))
         model.learn_one(x, y)
-        if (taken := time.process_time() - began) > cpu_seconds:
-            trouble = f"stopped after {done:,} rows: {cpu_seconds:.0f} s"
-            return Line(stream, learner, limit, len(examples), None, None, 1e6 * taken / done, trouble)
-    for (_, y), found in itertools.islice(zip(examples, predictions, strict=True), WARMUP, None):
-        accuracy.update(y, found)
-        kappa.update(y, found)
-    return Line(stream, learner, limit, len(examples), accuracy.get(), kappa.get(), 1e6 * taken / len(examples))
+    return _scored([y for _, y in examples], found, time.process_time() - began)
+
+
+def of_moa(stream: str, learner: str, limit: int) -> Scored:
+    import capymoa.classifier
+    from capymoa.evaluation import prequential_evaluation
+    from capymoa.stream import ARFFStream
+
+    kind, options = MOA[learner]
+    with tempfile.TemporaryDirectory() as folder:
+        _write_arff(stream, limit, path := Path(folder) / "rows.arff")
+        began = time.process_time()
+        data = ARFFStream(path)
+        model = getattr(capymoa.classifier, kind)(schema=data.get_schema(), **options)
+        done = prequential_evaluation(data, model, store_predictions=True, store_y=True)
+        seconds = time.process_time() - began
+    return _scored([int(y) for y in done.ground_truth_y()], done.predictions(), seconds)
+
+
+def of_lightgbm(stream: str, learner: str, limit: int) -> Scored:
+    import lightgbm
+
+    codes, y, nominal = _codes(stream, limit)
+    found: list[Any] = []
+    began = time.process_time()
+    for start in range(0, len(y), STEP):
+        before, now = slice(max(0, start - LIGHTGBM[learner]), start), slice(start, start + STEP)
+        if len(np.unique(y[before])) < 2:
+            found += [y[start - 1] if start else 0] * len(y[now])
+            continue
+        model = lightgbm.LGBMClassifier(verbose=-1).fit(codes[before], y[before], categorical_feature=nominal)
+        found += model.predict(codes[now]).tolist()
+    return _scored(y.tolist(), found, time.process_time() - began)
+
+
+def _plain(stream: str, limit: int) -> tuple[pa.Table, pa.Array, list[str]]:
+    """Dense rows without their labels, the labels as text, and the names of the features that are categories."""
+    rows = read(stream).slice(0, limit)
+    nominal = [field.name for field in rows.schema if field.name != "y" and pa.types.is_dictionary(field.type)]
+    for name in ("y", *nominal):
+        rows = rows.set_column(rows.column_names.index(name), name, rows[name].cast(pa.string()))
+    return rows.drop_columns("y"), rows["y"], nominal
+
+
+def _codes(stream: str, limit: int) -> tuple[Any, Any, list[int]]:
+    rows, labels, nominal = _plain(stream, limit)
+    columns = []
+    for name in rows.column_names:
+        coded = rows[name].combine_chunks().dictionary_encode().indices if name in nominal else rows[name]
+        columns.append(coded.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    y = np.unique(labels.to_pylist(), return_inverse=True)[1]
+    return np.column_stack(columns), y, [rows.column_names.index(name) for name in nominal]
+
+
+def _write_arff(stream: str, limit: int, path: Path) -> None:
+    rows, labels, nominal = _plain(stream, limit)
+    table = rows.append_column("y", labels)
+    with path.open("w", encoding="utf-8") as file:
+        file.write("@relation rows\n")
+        cells = []
+        for number, name in enumerate(table.column_names):
+            values = table[name].to_pylist()
+            if name in (*nominal, "y"):  # a category is named by its number: names need quotes in ARFF
+                code = {value: f"v{k}" for k, value in enumerate(sorted({x for x in values if x is not None}))}
+                file.write(f"@attribute a{number} {{{','.join(code.values())}}}\n")
+                cells.append([code.get(x, "?") for x in values])
+            else:
+                file.write(f"@attribute a{number} numeric\n")
+                cells.append(["?" if x is None or x != x else repr(float(x)) for x in values])
+        file.write("@data\n")
+        file.writelines(",".join(row) + "\n" for row in zip(*cells, strict=True))
 
 
 def _examples(stream: str, limit: int) -> tuple[list[tuple[dict[Any, Any], str]], list[str]]:
@@ -124,7 +232,8 @@ def cells(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
         here = [name for name, (kind, window) in OURS.items() if kind in takes]
         followed = [name for name, (_, window) in OURS.items() if window["model"] == "adaptive_window"]
         here = [name for name in here if stream not in SPARSE or name not in followed]  # scouts read columns
-        for learner in (*here, *RIVER):
+        dense = () if stream in SPARSE else (*MOA, *LIGHTGBM)
+        for learner in (*here, *RIVER, *dense):
             if stream in asked.streams and learner in asked.learners and (DATA / f"{stream}.parquet").exists():
                 yield stream, learner
 
@@ -137,7 +246,8 @@ def stored() -> dict[tuple[str, str, int], Line]:
         for row in csv.DictReader(file):
             scores = (float(row[name]) if row[name] else None for name in ("accuracy", "kappa"))
             counts = int(row["asked"]), int(row["rows"])
-            line = Line(row["stream"], row["learner"], *counts, *scores, float(row["us"]), row["trouble"])
+            costs = float(row["us"]), float(row["mib"])
+            line = Line(row["stream"], row["learner"], *counts, *scores, *costs, row["trouble"])
             lines[line.stream, line.learner, line.asked] = line
     return lines
 
@@ -151,33 +261,49 @@ def append(line: Line) -> None:
 
 
 def run(asked: argparse.Namespace) -> None:
-    print_machine("river")
-    compiled, there = set(), stored()
+    print_machine("river", "capymoa", "lightgbm", "scikit-learn")
+    there, seconds = stored(), int(60 * asked.cpu_minutes)
     for stream, learner in cells(asked):
         if (stream, learner, asked.rows) in there:
             continue
-        try:
-            if learner not in OURS:
-                line = theirs(stream, learner, asked.rows, 60 * asked.cpu_minutes)
-            else:
-                if learner not in compiled:
-                    compile_kernels(learners()[OURS[learner][0]])
-                    ours(stream, learner, 2 * WARMUP)  # imports
-                    compiled.add(learner)
-                line = ours(stream, learner, asked.rows)
-        except Exception as error:  # a learner that cannot take a stream is a line of the table, too
-            line = Line(stream, learner, asked.rows, 0, None, None, float("nan"), f"{type(error).__name__}: {error}")
-        append(line)
-        progress(line)
+        command = [sys.executable, __file__, "cell", "--rows", str(asked.rows)]
+        limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))  # noqa: E731
+        done = subprocess.run([*command, "--streams", stream, "--learners", learner], preexec_fn=limit, check=False)
+        if done.returncode:
+            late = done.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
+            trouble = f"stopped after {seconds} s of processor time" if late else f"ended with code {done.returncode}"
+            append(Line(stream, learner, asked.rows, 0, None, None, float("nan"), float("nan"), trouble))
+
+
+def cell(asked: argparse.Namespace) -> None:
+    """Measure one learner on one stream, in a process that ends after it."""
+    (stream,), (learner,) = asked.streams, asked.learners
+    sides = ((OURS, of_ours), (RIVER, of_river), (MOA, of_moa), (LIGHTGBM, of_lightgbm))
+    measure = next(measured for names, measured in sides if learner in names)
+    try:
+        if learner in OURS:
+            compile_kernels(learners()[OURS[learner][0]])
+        measure(stream, learner, 2 * WARMUP)
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins here
+        had = resident_mib(os.getpid(), "VmRSS")
+        rows, accuracy, kappa, seconds = measure(stream, learner, asked.rows)
+        mib = resident_mib(os.getpid(), "VmHWM") - had
+        line = Line(stream, learner, asked.rows, rows, accuracy, kappa, 1e6 * seconds / rows, mib)
+    except Exception as error:  # a learner that cannot take a stream is a line of the table, too
+        trouble = f"{type(error).__name__}: {error}"
+        line = Line(stream, learner, asked.rows, 0, None, None, float("nan"), float("nan"), trouble)
+    append(line)
+    progress(line)
 
 
 def tables(asked: argparse.Namespace) -> None:
     lines = {key: line for key, line in stored().items() if key[2] == asked.rows and key[0] in asked.streams}
-    shown = [name for name in (*OURS, *RIVER) if name in asked.learners and any(key[1] == name for key in lines)]
+    shown = [name for name in LEARNERS if name in asked.learners and any(key[1] == name for key in lines)]
     values: dict[str, Callable[[Line], Any]] = {
         "Accuracy, %": lambda line: 100 * line.accuracy,
         "Kappa, %": lambda line: 100 * line.kappa,
         "CPU us per row": lambda line: line.us,
+        "MiB": lambda line: line.mib,
     }
     for title, value in values.items():
         body = []
@@ -198,6 +324,7 @@ def _means(lines: dict[tuple[str, str, int], Line], shown: list[str], value: Cal
 
 
 if __name__ == "__main__":
-    lists = {"streams": [*TIMED, *UNTIMED, *SPARSE], "learners": [*OURS, *RIVER]}
-    given = arguments(__doc__, what_={"choices": ("run", "table")}, rows=5000, cpu_minutes=5.0, **lists)
-    (run if given.what == "run" else tables)(given)
+    lists = {"streams": [*TIMED, *UNTIMED, *SPARSE], "learners": list(LEARNERS)}
+    programs = {"run": run, "table": tables, "cell": cell}
+    given = arguments(__doc__, what_={"choices": tuple(programs)}, rows=5000, cpu_minutes=5.0, **lists)
+    programs[given.what](given)

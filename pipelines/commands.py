@@ -660,6 +660,7 @@ def verify(places: tuple[str, ...], receipt: int | None, as_json: bool, **named:
     named["key"], ids, subjects = named.pop("receipt_key"), named["ids"], named["subjects"]
     run, *others = places
     state = others[0] if others else None
+    is_folder = "://" in run or Path(run).is_dir()  # a run or a state, no file of receipts
     if (ids or subjects or receipt is not None) and not others and (Path(run) / RECEIPTS).is_file():
         checked = verify_requests(run, **named)
         if receipt is None:
@@ -668,7 +669,7 @@ def verify(places: tuple[str, ...], receipt: int | None, as_json: bool, **named:
             print_result({**checked, "erasure": found}, text, as_json)
             return 0 if checked["ok"] else 3
         run = str(Path(run) / RECEIPTS)
-    elif (ids or subjects) and receipt is None and not (named["key"] or named["public_key"]) and _is_folder(run):
+    elif (ids or subjects) and receipt is None and not (named["key"] or named["public_key"]) and is_folder:
         found = verify_erasure(places, ids=ids, subjects=subjects)
         print_result(found, erasure_lines(found), as_json)
         return 0 if found["ok"] else 3
@@ -692,13 +693,6 @@ def verify(places: tuple[str, ...], receipt: int | None, as_json: bool, **named:
     found = verify_run(run)
     print_result(found, verify_lines(found), as_json)
     return 0 if found["equal"] else 3
-
-
-def _is_folder(place: str) -> bool:
-    """Return True for what may be a run or a state, and is no file of receipts."""
-    from pathlib import Path
-
-    return "://" in place or Path(place).is_dir()
 
 
 # Commands that look at runs, configs and the machine: report, validate, doctor.
