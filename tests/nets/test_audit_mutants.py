@@ -19,6 +19,8 @@ from raydt.examples.updates import History
 from raydt.exchange.messages import Buckets
 from raydt.learners.base import AuditedPart, audit, audit_divided, rows_within
 from raydt.learners.gbdt import audit as gbdt_audit
+from raydt.learners.gbdt.model import SLOPE
+from raydt.trees.canonical_arrays import CHOICE
 from tests.cases import CASES, Trial, every_case, never, one_of_each
 from tests.oracles.audited_gbdt import slow_audit
 from tests.refusals import findings
@@ -121,6 +123,9 @@ SHAPES = {
     "none": lambda array: None,
 }
 
+#: Arrays of streams that have predicted: a state without them is that of one that has not.
+OF_PREDICTIONS = (CHOICE.name, SLOPE)
+
 
 @every_case("audit mutants")
 def test_every_changed_shape_is_refused_or_found(trial: Trial, sound) -> None:
@@ -131,7 +136,7 @@ def test_every_changed_shape_is_refused_or_found(trial: Trial, sound) -> None:
         for name, array in arrays.items():
             for what, change in SHAPES.items() if array.ndim and array.size else ():
                 mutant = {other: values for other, values in arrays.items() if other != name}
-                if what == "none" and name in trial.learner.since:
+                if what == "none" and name in (*trial.learner.since, *OF_PREDICTIONS):
                     continue  # an earlier format does not have it; of the present one, no state loads without it
                 mutant |= {} if what == "none" else {name: change(array)}
                 states = (mutant, groups) if where == "coordinator" else (state, {**groups, where: mutant})
