@@ -142,10 +142,22 @@ def require_columns(file: DataFile, needed: Sequence[str], wanted: Mapping[str, 
             raise InputError(said, file=file.name, column=name)
 
 
+def type_empty(saved: SavedModel, file: DataFile) -> None:
+    """Give features without a value in any row of a file the types that the model knows: all of them are missing."""
+    known = dict.fromkeys(saved.features.names, pa.float64())
+    for name in saved.features.categorical_names:
+        values = saved.categories.get(name)
+        known[name] = pa.int64() if values and all(isinstance(one, int) for one in values) else pa.string()
+    empty = {field.name for field in file.schema if pa.types.is_null(field.type)} & {*known}
+    fields = [field.with_type(known[field.name]) if field.name in empty else field for field in file.schema]
+    file.schema, file.untyped = pa.schema(fields), file.untyped | empty
+
+
 def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **dictionaries: Any) -> FileSource:
     """Open files as a source that codes categories as the model does, and new ones beyond; ``dictionaries`` go on."""
     features = saved.features
     for file in files:
+        type_empty(saved, file)
         types = {name: file.schema.field(name).type for name in options.features or ()}
         tokens = features.sparse_column in saved.categories
         lists = [

@@ -31,6 +31,7 @@ from pipelines.updating.changes import (
     rules_of,
     sound_rows,
     source_of_key,
+    type_empty,
     without_a_config,
 )
 from raydt.arrays.elementary import AnyArray, Int32s, Ints
@@ -181,6 +182,7 @@ def source_of(
         if names.id in file.names and {names.label, *needed}.isdisjoint(file.names):  # it can only delete
             file.expect(_types(saved, names))
         require_columns(file, needed, names.wanted(key))
+        type_empty(saved, file)
     values = {"kind": file.kind, "path": one.path, "rules": rules_of(saved), **columns, **spelling}
     values |= null_values(saved, file.kind)
     with without_a_config():

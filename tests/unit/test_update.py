@@ -513,6 +513,26 @@ def test_rows_of_other_formats(shared: Path, tmp_path: Path, kind: str) -> None:
     assert receipts[0].as_dict() == receipts[1].as_dict()
 
 
+def test_a_feature_may_be_missing_in_every_row_of_a_file(shared: Path, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("key,a,colour,y\nk0900,,,yes\n")
+    (tmp_path / "new.jsonl").write_text('{"key": "k0900", "a": null, "colour": null, "y": "yes"}\n')
+    rows = pa.table({"key": ["k0900"], "a": pa.nulls(1), "colour": pa.nulls(1), "y": ["yes"]})
+    pq.write_table(rows, tmp_path / "new.parquet")
+    files = [tmp_path / f"new.{kind}" for kind in ("csv", "jsonl", "parquet")]
+    receipts = [update(shared / "run", insert=insert, dry_run=True) for insert in (*files, rows)]
+    assert len({receipt.digest_after for receipt in receipts}) == 1
+    pq.write_table(rows.append_column("op", pa.array(["insert"])), tmp_path / "log.parquet")
+    logged = apply_changes(shared / "run", tmp_path / "log.parquet", dry_run=True).receipt
+    assert logged is not None
+    assert logged.digest_after == receipts[0].digest_after
+    answers = []
+    for file in files:
+        predict_file(shared / "run", file, f"{file}.out.parquet")
+        answers.append(pq.read_table(f"{file}.out.parquet"))
+    assert answers[0].equals(answers[1])
+    assert answers[0].equals(answers[2])
+
+
 @pytest.mark.parametrize("name", ["new.csv.gz", "new.tsv", "new.tsv.gz", "new.arrows", "new.parq"])
 def test_every_name_that_a_source_takes(shared: Path, tmp_path: Path, name: str) -> None:
     rows, file = table(200, 203), tmp_path / name

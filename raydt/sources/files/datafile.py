@@ -488,6 +488,6 @@ class TableInMemory(DataFile):
     def content_hash(self) -> str:
         """Return the SHA-256 of the table as an Arrow IPC stream."""
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self.schema) as stream:
+        with pa.ipc.new_stream(sink, self._table.schema) as stream:
             stream.write_table(self._table)
         return "sha256:" + hashlib.sha256(sink.getvalue()).hexdigest()
