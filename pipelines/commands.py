@@ -31,7 +31,7 @@ OVERWRITE_RUN = click.option("--overwrite", is_flag=True, help="Delete the run i
 ADDRESS = click.option(
     "--address",
     metavar="A",
-    help="Ray cluster: host:port, auto or local. Default: the config's, else RAY_ADDRESS, else local.",
+    help="Ray cluster: host:port, auto or local. Default: the config's, else RAY_ADDRESS, else this machine.",
 )
 RECEIPT_KEY = click.option(
     "--receipt-key", metavar="FILE", help="Key by which receipts hash ids: 64 hexadecimal digits."
@@ -230,13 +230,13 @@ def sweep(config: str, grid: tuple[str, ...], out: str | None, as_json: bool, **
 @click.command(short_help="Delete and insert examples in a saved state; print a receipt.")
 @click.argument("state")
 @click.option(
-    "--insert", metavar="FILE", help="Rows to insert: Parquet, Arrow, CSV or LIBSVM file with the model's columns."
+    "--insert", metavar="FILE", help="Rows to insert: a file of any format that --kind names, with the model's columns."
 )
 @click.option(
     "--delete",
     metavar="FILE",
-    help="Ids to delete, or subjects whose rows to delete: Parquet, Arrow or CSV file with a column id or subject, or "
-    "the name that the source gives it.",
+    help="Ids to delete, or subjects whose rows to delete: Parquet, Arrow, CSV or JSON Lines file with a column id or "
+    "subject, or the name that the source gives it.",
 )
 @click.option(
     "--missing",
@@ -347,7 +347,9 @@ def _roll_back(state: str, chain: ReceiptFile, note: str, as_json: bool) -> int:
 
 @click.command(short_help="Rewrite a finished run or a state so that it holds live examples only.")
 @click.argument("place", metavar="RUN|STATE")
-@click.option("--ids", metavar="FILE", help="Erase only these ids: Parquet, Arrow or CSV file with a column id.")
+@click.option(
+    "--ids", metavar="FILE", help="Erase only these ids: Parquet, Arrow, CSV or JSON Lines file with a column id."
+)
 @click.option(
     "--older-than",
     metavar="AGE",

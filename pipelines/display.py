@@ -144,9 +144,9 @@ def _trained(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def where(summary: dict[str, Any]) -> str:
-    """Return where the work was done, and how often the shards were asked."""
+    """Return where the work was done, and how often shards on Ray were asked."""
     place = str(summary.get("where") or summary["backend"])
-    if not summary["rounds"]:
+    if not summary["rounds"] or summary["backend"] == "in_process":
         return place
     return message("runs.where_with_rounds", place=place, times=counted(summary["rounds"], "time"))
 

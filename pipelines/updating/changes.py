@@ -145,12 +145,14 @@ def require_columns(file: DataFile, needed: Sequence[str], wanted: Mapping[str, 
 def type_empty(saved: SavedModel, file: DataFile) -> None:
     """Give features without a value in any row of a file the types that the model knows: all of them are missing."""
     known = dict.fromkeys(saved.features.names, pa.float64())
-    for name in saved.features.categorical_names:
-        values = saved.categories.get(name)
-        known[name] = pa.int64() if values and all(isinstance(one, int) for one in values) else pa.string()
-    empty = {field.name for field in file.schema if pa.types.is_null(field.type)} & {*known}
-    fields = [field.with_type(known[field.name]) if field.name in empty else field for field in file.schema]
-    file.schema, file.untyped = pa.schema(fields), file.untyped | empty
+    known |= {
+        name: pa.array((saved.categories.get(name) or [""])[:1]).type for name in saved.features.categorical_names
+    }
+    empty = {
+        field.name: known[field.name] for field in file.schema if pa.types.is_null(field.type) and field.name in known
+    }
+    file.schema = pa.schema([field.with_type(empty.get(field.name, field.type)) for field in file.schema])
+    file.untyped |= {*empty}
 
 
 def open_rows(saved: SavedModel, files: list[DataFile], options: FileOptions, **dictionaries: Any) -> FileSource:

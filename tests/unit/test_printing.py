@@ -153,6 +153,13 @@ class Clock:
         return self.now
 
 
+def test_only_shards_on_ray_are_asked():
+    ran = {"where": "one process does all the work", "rounds": 111}
+    assert progress.where({**ran, "backend": "in_process"}) == ran["where"]
+    assert progress.where({**ran, "backend": "ray"}) != ran["where"]
+    assert progress.where({**ran, "backend": "ray", "rounds": 0}) == ran["where"]
+
+
 def test_lines_become_sparser(monkeypatch, capsys):
     clock = Clock()
     monkeypatch.setattr(progress, "time", clock)
