@@ -396,6 +396,13 @@ _FORMATS = ["treelite", "onnx", "lightgbm", "sklearn"]
     show_default=True,
     help="At a bad row: error stops and writes nothing, skip writes null predictions for it.",
 )
+@click.option(
+    "--interval",
+    type=float,
+    metavar="ALPHA",
+    help="Of numbers, also write the ends of intervals outside of which at most 2 ALPHA of the labels lie, about ALPHA "
+    "in most data: 0.1. MODEL is a run or a state then.",
+)
 @click.option("--explain", type=int, metavar="ROW", help="Explain one prediction instead: number of the row, from 0.")
 @KEY
 @click.option("--tree", type=int, metavar="N", help="Tree whose path --explain shows. Default: 0, the first.")
@@ -415,6 +422,9 @@ def predict(
 
     The output has one row for each row of DATA, in the same order.
 
+    With --interval, the columns lower and upper are the ends of a prediction interval (jackknife+), by the model
+    without each of its examples, or each subject. Nothing is trained, and the command says what is promised.
+
     With --explain, predict writes no file. It shows the row's path through one tree in words, and how much each feature
     moves the output from the mean (path-dependent Shapley values of all trees, weighted by the live examples).
 
@@ -430,7 +440,7 @@ def predict(
         raise click.UsageError(message("commands.out_or_explain"))
     if explain is not None:
         kind = options.pop("kind")
-        if options != {"overwrite": False, "id_column": None, "on_error": "error"}:
+        if options != {"overwrite": False, "id_column": None, "on_error": "error", "interval": None}:
             raise click.UsageError(message("commands.only_with_out"))
         found = explain_row(model, data, explain, tree or 0, kind, key)
         print_result(found, explanation_lines(found), as_json)
@@ -451,7 +461,10 @@ def predict(
         rows, keys = counted(result["without_model"], "row"), one_line(", ".join(map(str, result["unknown_keys"])))
         keys = keys if result["unknown_keys"] else WITHHELD
         click.echo(message("commands.without_model", rows=rows, keys=keys), err=True)
-    print_result(result, f"{counted(result['rows'] - result['skipped'], 'prediction')} in {result['out']}", as_json)
+    text = f"{counted(result['rows'] - result['skipped'], 'prediction')} in {result['out']}"
+    if "guarantee" in result:
+        text = message("attribution.given", text=text, guarantee=result["guarantee"])
+    print_result(result, text, as_json)
     return 0
 
 
@@ -475,6 +488,9 @@ def predict(
 )
 @click.option("--label", metavar="COLUMN", help="Label column of VALIDATION. Default: that of the state.")
 @click.option("--kind", type=click.Choice(KINDS), help="File format of VALIDATION. Default: from its name.")
+@click.option(
+    "--address", metavar="A", help="Divide the rows on Ray: host:port, auto or local. Default: in this process."
+)
 @JSON
 def value(state: str, validation: str, out: str, as_json: bool, **options: Any) -> int:
     """Write how much each training row adds to the score of a model on the labelled rows of VALIDATION.

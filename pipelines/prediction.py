@@ -5,9 +5,9 @@ Invariant: the output has one row for each row of the input, in the same order, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -19,17 +19,31 @@ import pyarrow.parquet as pq
 from pipelines.operation import in_threads_of_its_run
 from pipelines.receipts import may_quote, quoting_as_its_run, said
 from pipelines.run_folder import fitting
-from pipelines.saved_runs import Input, load_members, load_model, new_file, require_apart, writing_alone, written
+from pipelines.saved_runs import (
+    Input,
+    find_state,
+    load_members,
+    load_model,
+    new_file,
+    open_members,
+    require_apart,
+    require_erasable,
+    writing_alone,
+    written,
+)
 from pipelines.updating.changes import find_rows, open_rows
 from raydt.arrays.elementary import Bools, Floats
+from raydt.attribution.jackknife import Intervals, guarantee_of, require_alpha
+from raydt.attribution.leave_one_out import require_estimator
 from raydt.encoding.columns import number_of
-from raydt.errors import InputError
+from raydt.errors import ConfigError, InputError
+from raydt.estimators import estimator_of
 from raydt.export import FormatName, Interface, build, sentences, suffix_of, write
 from raydt.keyed.groups import Key, group_of, in_order
 from raydt.keyed.packing import TEXT_KEY, SavedKeys, fitting_keys
 from raydt.learners import traits_of
 from raydt.messages import message
-from raydt.sessions.saved_model import BY_KEY, SavedModel
+from raydt.sessions.saved_model import BY_KEY, SavedModel, require_one
 from raydt.sources.base import Rows
 from raydt.sources.files.datafile import DataFile
 from raydt.trees.shapley import TreeSum, explain, tree_sum_of
@@ -46,6 +60,7 @@ def predict_file(
     id_column: str | None = None,
     on_error: Literal["error", "skip"] = "error",
     overwrite: bool = False,
+    interval: float | None = None,
 ) -> dict[str, Any]:
     """Predict every row of a file.
 
@@ -53,7 +68,9 @@ def predict_file(
     columns (other columns are passed over), of a ``kind`` that is by default that of its name. ``out`` is a Parquet
     file with ``prediction``, and ``p_<class>`` for each class (of a regression only ``prediction``, a number), a row
     for each row of ``data``; its first column is ``id_column``, which is held in memory. ``on_error="skip"`` gives a
-    row that cannot be used null predictions.
+    row that cannot be used null predictions. ``interval``, from 0 to 1: of numbers the columns ``lower`` and ``upper``,
+    too, the ends of intervals of the jackknife+ at this alpha, by all examples of a run or a state
+    (:class:`raydt.attribution.JackknifePlusRegressor`); ``guarantee`` says then what they promise.
 
     Returns ``rows``, ``skipped`` (those without a prediction), ``first_skipped`` (why the first of them has none, or
     None), ``unseen`` (rows with a category that the model does not know, which goes the way of all other categories at
@@ -64,8 +81,7 @@ def predict_file(
     a damaged model, a missing column, a value that cannot be used, with its row, or an output that cannot be written.
     Nothing has been written then.
     """
-    members = load_members(model)
-    used = KeyedPredictor(members) if BY_KEY in members.meta else _Used(members.outline())
+    used = _used(model) if interval is None else _WithIntervals(model, interval)
     saved = used.saved
     target = new_file(out, "Parquet", [".parquet", ".pq"], overwrite=overwrite)
     writing = partial(written, target, "the predictions")
@@ -78,7 +94,7 @@ def predict_file(
     require_apart("--out", out, [Input("a file of DATA", file.name) for file in files])  # by any of its names
     source = open_rows(saved, files, options)
     ids = None if id_column is None else _column(files, id_column)
-    schema = _schema(saved, id_column, ids)
+    schema = _schema(saved, id_column, ids, used.more)
     unfinished = target.with_name(f".{target.name}.unfinished")
     rows, skipped, first = 0, 0, None
     unseen, unseen_columns = 0, np.zeros(len(saved.features.names), dtype=bool)
@@ -124,6 +140,8 @@ class _Used:
     #: What a file has to have beside features, and with which part.
     wanted: Mapping[str, str] = MappingProxyType({})
     columns: Mapping[str, str | None] = MappingProxyType({})
+    #: Columns of numbers behind the predictions.
+    more: Sequence[str] = ()
 
     def __init__(self, saved: SavedModel) -> None:
         self.saved, self._predictor, self._unseen = saved, saved.predictor(), _unseen(saved)
@@ -135,6 +153,44 @@ class _Used:
     def found(self, *, quote: bool) -> dict[str, Any]:
         """Return what else there is to say in the end, with values of the data if ``quote``."""
         return {}
+
+
+def _used(model: str | Path) -> _Used:
+    """Return the model, or models by key, of a run, a model or a state."""
+    members = load_members(model)
+    return KeyedPredictor(members) if BY_KEY in members.meta else _Used(members.outline())
+
+
+class _WithIntervals(_Used):
+    """The model of a state, whose predictions have an interval each."""
+
+    more = ("lower", "upper")
+
+    def __init__(self, state: str | Path, alpha: float) -> None:
+        require_alpha(alpha)
+        members = open_members(find_state(state).folder)
+        require_one(members.meta, members.place)
+        super().__init__(require_erasable(members).saved(None))
+        if not traits_of(self.saved.options).reading.regression:
+            raise ConfigError(message("attribution.of_classes"))
+        self._alpha, self._model = alpha, estimator_of(self.saved.options).from_saved(self.saved)
+        require_estimator(self._model)
+
+    @cached_property
+    def _intervals(self) -> Intervals:
+        """The errors without each example, once a file has rows."""
+        return Intervals(self._model)
+
+    def predicted(self, source: Any, rows: Rows) -> tuple[list[pa.Array], Bools]:
+        """Return the columns of predictions and ends, and which values are categories that the model does not know."""
+        columns, new = super().predicted(source, rows)
+        X, sparse, bad = _usable(rows)
+        ends = self._intervals.of(self._model, X, sparse, self._alpha)
+        return [*columns, *(pa.array(side, pa.float64(), mask=bad) for side in ends.T)], new
+
+    def found(self, *, quote: bool) -> dict[str, Any]:
+        """Return what the intervals promise."""
+        return {"guarantee": str(guarantee_of(self._model))}
 
 
 class _KeyModel:
@@ -286,14 +342,17 @@ def _for_prediction(error: InputError, *, remedy: bool = True) -> InputError:
     return error.but(remedy=message("predictions.bad_row") if remedy else None)
 
 
-def _predicted(saved: SavedModel, predictor: Any, rows: Rows) -> list[pa.Array]:
-    """Columns of the predictions; null in rows that cannot be used."""
+def _usable(rows: Rows) -> tuple[Floats, dict[str, Any], Bools]:
+    """Return features that can be predicted, sparse ones as a keyword, and which rows are bad: these are zeros."""
     bad = np.zeros(len(rows), dtype=bool)
     bad[list(rows.bad)] = True
-    X = rows.X
-    if bad.any():
-        X = np.where(bad[:, None], 0.0, X)
-    sparse = {} if rows.sparse is None else {"sparse": rows.sparse}
+    X = np.where(bad[:, None], 0.0, rows.X) if bad.any() else rows.X
+    return X, {} if rows.sparse is None else {"sparse": rows.sparse}, bad
+
+
+def _predicted(saved: SavedModel, predictor: Any, rows: Rows) -> list[pa.Array]:
+    """Columns of the predictions; null in rows that cannot be used."""
+    X, sparse, bad = _usable(rows)
     if traits_of(saved.options).reading.regression:
         return [pa.array(predictor.predict(X, **sparse), pa.float64(), mask=bad)]
     if not saved.classes:  # a model of an empty stream
@@ -306,10 +365,10 @@ def _predicted(saved: SavedModel, predictor: Any, rows: Rows) -> list[pa.Array]:
     ]
 
 
-def _schema(saved: SavedModel, id_column: str | None, ids: pa.ChunkedArray | None) -> pa.Schema:
+def _schema(saved: SavedModel, id_column: str | None, ids: pa.ChunkedArray | None, more: Sequence[str]) -> pa.Schema:
     with fitting("the classes of the model"):
         target = pa.float64() if traits_of(saved.options).reading.regression else pa.array(saved.classes).type
-    fields = [("prediction", target), *((f"p_{label}", pa.float64()) for label in saved.classes)]
+    fields = [("prediction", target), *((name, pa.float64()) for name in (*map("p_{}".format, saved.classes), *more))]
     if id_column is not None and ids is not None:
         if id_column in dict(fields):
             raise InputError(message("predictions.taken_id"), column=id_column)

@@ -1,13 +1,17 @@
 """Value of the rows of a saved state, or of groups of them, for the score of the model on validation rows.
 
 Invariant: the state is only read. The table has a line for each row or group, and is there completely or not at all.
-An interrupted command that is given again goes on where it stopped, and ends with the same bytes.
+An interrupted command that is given again goes on where it stopped, and ends with the same bytes. Models without a row
+share nothing, so that tasks on Ray take some rows each, without a message, and the bytes are those of one process.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
+from collections.abc import Generator
+from contextlib import closing, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +45,7 @@ from raydt.attribution.leave_one_out import (
 )
 from raydt.attribution.scores import ValidationScore
 from raydt.encoding.columns import number_of
-from raydt.errors import InputError
+from raydt.errors import InputError, ProcessLostError
 from raydt.estimators import estimator_of
 from raydt.examples.store import objects
 from raydt.examples.updates import dtype_of, no_targets
@@ -56,8 +60,8 @@ from raydt.sessions.saved_model import SavedModel, require_one
 #: Rows of each table of the page.
 _SHOWN = 25
 
-#: Seconds of work that an interrupt may cost.
-_INTERVAL = 10.0
+#: Seconds of work that an interrupt may cost; on Ray that of pieces, of which each CPU gets so many.
+_INTERVAL, _PIECES = 10.0, 4
 
 
 @in_threads_of_its_run
@@ -72,6 +76,7 @@ def value_rows(
     label: str | None = None,
     kind: str | None = None,
     overwrite: bool = False,
+    address: str | None = None,
 ) -> dict[str, Any]:
     """Write how much each row, or group of rows, of a state adds to the score on the labelled rows of a file.
 
@@ -81,7 +86,7 @@ def value_rows(
     suspect labels, is beside it. Returns ``rows``, ``score``, ``standard``, ``harmful`` (how many have a value below
     0), ``suspect`` (of rows, how many labels), ``out``, ``page`` and ``resumed``: how many values an interrupted
     command with the same state, file and options had found. Such a command leaves them in ``.NAME.unfinished`` beside
-    ``out``, and other commands begin anew.
+    ``out``, and other commands begin anew. With the ``address`` of a Ray cluster its tasks divide the rows.
 
     InputError for a missing column, a value that cannot be used, or an output that cannot be written; ConfigError for
     a scorer that is none, an output over an input, or one that another process writes. There is no table then.
@@ -110,17 +115,26 @@ def value_rows(
         raise InputError(message("attribution.no_rows"), file=str(validation))
     y = np.concatenate([no_targets(0, dtype_of(_regression(saved))), *(chunk.y for chunk in chunks)])
     sparse = [chunk.sparse for chunk in chunks if chunk.sparse is not None]
-    model = estimator_of(saved.options).from_saved(saved)
-    groups = _groups(model, saved, by)
     classes = [] if _regression(saved) else source.classes or saved.classes
     rows = {"sparse": concatenated(sparse)} if sparse else {}
+    asked = (saved, by, X, rows, y, classes, scoring)
+    valuation = _Valuation(*asked)
+    model, groups, width = valuation.model, valuation.groups, valuation.width
     arrays = [X, y, *(part for one in rows.values() for part in (one.indptr, one.indices))]
-    width = 2 + len(model._classes) if by == "row" else 1
     options = repr((raydt.__version__, by, scoring, classes, X.shape, width)).encode()
     unfinished = _UnfinishedValues(target, place.read(MANIFEST), options, *(part.tobytes() for part in arrays))
     new = [target] if len(unfinished.read()) else [target, page]  # one interrupted at its end has written the page
     with writing_alone(target, "the values", new=[] if overwrite else new):
-        found, held, resumed = _values(model, groups, X, rows, y, classes, scoring, unfinished, width)
+        done = unfinished.read().reshape(-1, width)
+        resumed = len(done)
+        pieces = _here(valuation, resumed)
+        if address is not None:
+            pieces = _on_ray(address, (unfinished.key, asked), resumed, len(groups.ids))
+        with closing(pieces):
+            for piece in pieces:
+                done = np.concatenate([done, piece])
+                unfinished.write(done)
+        found, held = valuation.result(done[:, 0].copy()), done[:, 1:]
         table, labels, quality = _table(found, by), [], None
         if by == "row":
             labels = _labels(model, found)
@@ -182,7 +196,8 @@ class _UnfinishedValues:
 
     def __init__(self, target: Path, *of: bytes) -> None:
         self._target, self._folder, self._name = target, Folder(target.parent), f".{target.name}.unfinished"
-        self._of = b"".join(hashlib.sha256(part).digest() for part in of)
+        #: Hashes of what the values are of.
+        self.key = b"".join(hashlib.sha256(part).digest() for part in of)
 
     def read(self) -> Floats:
         """Return the values that are there, shape (n,); none if there are none of these."""
@@ -199,39 +214,91 @@ class _UnfinishedValues:
         self._folder.delete(self._name)
 
     def _hash(self, values: bytes) -> bytes:
-        return hashlib.sha256(self._of + values).digest()
+        return hashlib.sha256(self.key + values).digest()
 
 
-def _values(
-    model: Any,
-    groups: ExampleGroups,
-    X: Any,
-    sparse: dict[str, Any],
-    y: AnyArray,
-    classes: list[Any],
-    scoring: str | None,
-    unfinished: _UnfinishedValues,
-    width: int,
-) -> tuple[LeaveOneOut, Floats, int]:
-    """Return the values, of rows what is predicted without each and its shares, and how many of these were there.
+class _Valuation:
+    """The model of a state, groups of its rows, and their values for the score on validation rows."""
 
-    A piece of some seconds is written when it is found: ``width`` numbers of each group.
-    """
-    known = ModelPredictions(model, X, sparse)
-    truth, given = y, y
-    if classes:  # those of the model, and labels that none of its rows has
-        truth, given = np.where(y < len(model.classes_), y, -1), np.array(classes)[y]
-    score = ValidationScore(model, scoring, X, given, truth, known.predicted, known.shares)
-    done, size = unfinished.read().reshape(-1, width), 1
-    resumed = len(done)
-    while len(done) < len(groups.ids):
+    def __init__(
+        self,
+        saved: SavedModel,
+        by: str,
+        X: Any,
+        sparse: dict[str, Any],
+        y: AnyArray,
+        classes: list[Any],
+        scoring: str | None,
+    ) -> None:
+        self.model: Any = estimator_of(saved.options).from_saved(saved)
+        self.groups = _groups(self.model, saved, by)
+        #: Numbers of each group: its value and, of rows, what is predicted without the row, and its shares.
+        self.width = 2 + len(self.model._classes) if by == "row" else 1
+        self._known = ModelPredictions(self.model, X, sparse)
+        truth, given = y, y
+        if classes:  # those of the model, and labels that none of its rows has
+            truth, given = np.where(y < len(self.model.classes_), y, -1), np.array(classes)[y]
+        known = self._known.predicted, self._known.shares
+        self._score = ValidationScore(self.model, scoring, X, given, truth, *known)
+
+    def values(self, begin: int, end: int) -> Floats:
+        """Return the numbers of the groups from ``begin`` to before ``end``, shape (groups, width)."""
+        some = self.groups.part(begin, end)
+        held = held_out(self.model, Folds(some, some)) if self.width > 1 else ()
+        return np.column_stack([of_groups(self._known, some, self._score).values, *held])
+
+    def result(self, values: Floats) -> LeaveOneOut:
+        """Return the values of all groups with what they are of."""
+        return LeaveOneOut(self.groups.ids, values, self._score.value, self._known.standard)
+
+
+def _here(valuation: _Valuation, begin: int) -> Generator[Floats, None, None]:
+    """Yield the numbers of the groups from ``begin`` on, in pieces of some seconds."""
+    size = 1
+    while begin < len(valuation.groups.ids):
         started = time.monotonic()
-        some = groups.part(len(done), len(done) + size)
-        found = [of_groups(known, some, score).values, *(held_out(model, Folds(some, some)) if width > 1 else ())]
-        done = np.concatenate([done, np.column_stack(found)])
-        unfinished.write(done)
+        yield valuation.values(begin, begin + size)
+        begin += size
         size = size * 2 if time.monotonic() - started < _INTERVAL / 2 else max(1, size // 2)
-    return LeaveOneOut(groups.ids, done[:, 0].copy(), score.value, known.standard), done[:, 1:], resumed
+
+
+def _on_ray(
+    address: str, asked: tuple[bytes, tuple[Any, ...]], begin: int, groups: int
+) -> Generator[Floats, None, None]:
+    """Yield the same from tasks on Ray, each of which takes a piece and makes the model of the state."""
+    from actors.cluster import connect, cpus
+
+    with redirect_stdout(sys.stderr):  # Ray prints warnings of its raylet to stdout, which belongs to results
+        cluster = connect(address, [{"CPU": 1.0}])
+        try:
+            from actors.keyed_session import run_tasks
+
+            size = max(1, -(-(groups - begin) // (_PIECES * max(1, cpus()))))
+            parts = [(at, at + size) for at in range(begin, groups, size)]
+            found: dict[int, Floats] = {}
+            turn = 0
+            for place, answer in run_tasks(cluster, values_of, [(asked, parts)]):
+                if isinstance(answer, ProcessLostError):
+                    raise answer
+                found[place] = answer
+                while turn in found:
+                    yield found.pop(turn)
+                    turn += 1
+        finally:
+            cluster.close()
+
+
+#: What the last task of this process was asked of, by what tells commands apart.
+_OPEN: dict[bytes, _Valuation] = {}
+
+
+def values_of(shared: tuple[bytes, tuple[Any, ...]], part: tuple[int, int]) -> Floats:
+    """Return the numbers of some groups, in a task; the model is made for the first task of a command in a process."""
+    key, asked = shared
+    if key not in _OPEN:
+        _OPEN.clear()
+        _OPEN[key] = _Valuation(*asked)
+    return _OPEN[key].values(*part)
 
 
 def _table(found: LeaveOneOut, by: str) -> pa.Table:

@@ -10,6 +10,13 @@ examples does not matter. No example is held out for this.
 CV+ (section 3 and theorem 4) has the model without the fold of example i for mu_-i. With K folds of one size the
 probability is at least 1 - 2 alpha - min(2 (1 - 1/K) / (n/K + 1), (1 - K/n) / (K + 1)), never less than
 1 - 2 alpha - sqrt(2/n). The jackknife+ is CV+ with n folds.
+
+Rows of one person are no independent examples: where subjects are declared, persons are drawn, and the jackknife+
+leaves out all rows of one (Lee, Barber and Willett, "Distribution-free inference with hierarchical data",
+arXiv:2306.06342: the hierarchical jackknife+). With K persons, a row of a person with N rows counts 1 / ((K + 1) N) in
+both quantiles, and 1 / (K + 1) is left for infinity: the same ends where each person has one row. The promise, at least
+1 - 2 alpha, is of a row of a new person. A weight is a part of its example: it counts in the models, not in the
+quantiles.
 """
 
 from __future__ import annotations
@@ -21,12 +28,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from raydt.arrays.elementary import Floats
-from raydt.attribution.cross_validation import Folds, held_out, partition
+from raydt.arrays.elementary import Floats, Ints
+from raydt.attribution.cross_validation import held_out, partition
 from raydt.attribution.leave_one_out import ExampleGroups, ModelPredictions, require_estimator
 from raydt.errors import ConfigError, InputError
 from raydt.estimators.arguments import Parametrised
-from raydt.estimators.base import Estimator, Regressor
+from raydt.estimators.base import Regressor
 from raydt.messages import Message, message
 from raydt.sessions.receipt import Receipt
 
@@ -34,6 +41,54 @@ Self = TypeVar("Self", bound="JackknifePlusRegressor")
 
 #: Numbers that one interval call holds.
 _NUMBERS = 1 << 24
+
+
+class Intervals:
+    """How far live examples of a regressor are from what it predicts without them, until the model changes.
+
+    Each is predicted by the model without it, without its subject, or without its fold, once. The model is locked by
+    the caller; ``cv`` is that of :class:`JackknifePlusRegressor`.
+    """
+
+    def __init__(self, model: Any, cv: Any = None) -> None:
+        by_subject = _by_subject(model, cv)
+        self._folds = found = partition(model, cv, "subjects" if by_subject else None)
+        self._errors: Floats = np.abs(model._store().y[found.held.slots] - held_out(model, found)[0])
+        rows = np.diff(found.held.begins)
+        #: Rows of the subject of each example, in the order of ``held.slots``; None: each counts alike.
+        self._sizes = np.repeat(rows, rows) if by_subject else None
+
+    def of(self, model: Any, rows: Floats, sparse: dict[str, Any], alpha: float) -> Floats:
+        """Return lower and upper ends for encoded rows, shape (m, 2)."""
+        n, held = len(self._errors), self._folds.held
+        ends, each = np.empty((len(rows), 2)), max(1, _NUMBERS // n)
+        for begin in range(0, len(rows), each):
+            some = slice(begin, begin + each)
+            part = {name: one[np.arange(len(rows))[some]] for name, one in sparse.items()}
+            without = _without_each(ModelPredictions(model, rows[some], part), self._folds.gone)
+            if len(without) < n:
+                without = np.repeat(without, np.diff(held.begins), axis=0)
+            ends[some] = interval(without, self._errors, alpha, self._sizes)
+        return ends
+
+
+def _by_subject(model: Any, cv: Any) -> bool:
+    return cv is None and model._subjects is not None
+
+
+def guarantee_of(model: Any, cv: Any = None) -> Message:
+    """Return the promise of the intervals: the theorem of the jackknife+, that of CV+, or none."""
+    if not model.session_.coordinator.knows_rows:
+        return message("attribution.heuristic")
+    if _by_subject(model, cv):
+        return message("attribution.jackknife_plus_subjects")
+    return message("attribution.jackknife_plus" if cv is None else "attribution.cv_plus")
+
+
+def require_alpha(alpha: float) -> None:
+    """Refuse what is no share between 0 and 1."""
+    if not (isinstance(alpha, Real) and 0.0 < alpha < 1.0):
+        raise InputError(message("attribution.alpha", alpha=alpha))
 
 
 class JackknifePlusRegressor(Parametrised):
@@ -47,7 +102,8 @@ class JackknifePlusRegressor(Parametrised):
         examples, so that the intervals are a heuristic, and copy the model for each example or fold.
     cv : int, splitter of scikit-learn or iterable of (train, test), optional
         Folds of the live examples, oldest first, for CV+: each example is in one fold, and no fold is trained. An
-        integer cuts the order into so many blocks. By default each example is a fold: the jackknife+.
+        integer cuts the order into so many blocks. By default each example is a fold: the jackknife+. Where ``fit`` is
+        given subjects, each subject is one: the intervals are those of rows of a new subject.
 
     Notes
     -----
@@ -70,19 +126,24 @@ class JackknifePlusRegressor(Parametrised):
     def __init__(self, estimator: Any, cv: Any = None) -> None:
         self.estimator, self.cv = estimator, cv
 
-    def fit(self: Self, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> Self:
+    def fit(
+        self: Self, X: Any, y: Any, *, sample_weight: Any = None, ids: Any = None, subjects: Any = None
+    ) -> Self:  # fmt: skip
         """Fit a copy of the estimator; arguments and errors are those of its ``fit``."""
         if not isinstance(self.estimator, Regressor):
             raise ConfigError(message("attribution.no_regressor", given=type(self.estimator).__name__))
         estimator: Any = type(self.estimator)(**self.estimator.get_params(deep=False))
-        self.estimator_ = estimator.fit(X, y, ids=ids, subjects=subjects)
+        self.estimator_ = estimator.fit(X, y, sample_weight=sample_weight, ids=ids, subjects=subjects)
         return self
 
-    def partial_fit(self: Self, X: Any, y: Any, *, ids: Any = None, subjects: Any = None) -> Self:
+    def partial_fit(
+        self: Self, X: Any, y: Any, *, sample_weight: Any = None, ids: Any = None, subjects: Any = None
+    ) -> Self:  # fmt: skip
         """Insert examples, which count in the intervals from then on; the first call is ``fit``."""
+        beside = {"sample_weight": sample_weight, "ids": ids, "subjects": subjects}
         if not hasattr(self, "estimator_"):
-            return self.fit(X, y, ids=ids, subjects=subjects)
-        self.estimator_.partial_fit(X, y, ids=ids, subjects=subjects)
+            return self.fit(X, y, **beside)
+        self.estimator_.partial_fit(X, y, **beside)
         return self
 
     def forget(self, ids: Any = None, *, subjects: Any = None, **rest: Any) -> Receipt:
@@ -115,41 +176,19 @@ class JackknifePlusRegressor(Parametrised):
         ConfigError
             ``cv`` does not divide the live examples into folds.
         """
-        if not (isinstance(alpha, Real) and 0.0 < alpha < 1.0):
-            raise InputError(message("attribution.alpha", alpha=alpha))
+        require_alpha(alpha)
         model = self._fitted()
         with model._lock:
-            rows, sparse = model._rows(X)
-            found, errors = self._errors(model)
-            n = len(errors)
-            ends, each = np.empty((len(rows), 2)), max(1, _NUMBERS // n)
-            for begin in range(0, len(rows), each):
-                some = slice(begin, begin + each)
-                part = {name: one[np.arange(len(rows))[some]] for name, one in sparse.items()}
-                without = _without_each(ModelPredictions(model, rows[some], part), found.gone)
-                if len(without) < n:
-                    without = np.repeat(without, np.diff(found.held.begins), axis=0)
-                ends[some] = interval(without, errors, alpha)
+            kept = model._known.get("intervals")
+            if kept is None or kept[0] is not self.cv:
+                model._known["intervals"] = kept = self.cv, Intervals(model, self.cv)
+            ends: Floats = kept[1].of(model, *model._rows(X), alpha)
             return ends
 
     @property
     def guarantee_(self) -> Message:
         """The promise of the intervals: the theorem of the jackknife+, that of CV+, or none."""
-        if not self._fitted().session_.coordinator.knows_rows:
-            return message("attribution.heuristic")
-        return message("attribution.jackknife_plus" if self.cv is None else "attribution.cv_plus")
-
-    def _errors(self, model: Estimator) -> tuple[Folds, Floats]:
-        """Return the folds, and how far each held-out example is from its prediction, shape (n,); kept until a change.
-
-        The errors are in the order of ``held.slots``.
-        """
-        kept = model._known.get("errors")
-        if kept is None or kept[0] is not self.cv:
-            found = partition(model, self.cv)
-            errors = np.abs(model._store().y[found.held.slots] - held_out(model, found)[0])
-            model._known["errors"] = kept = self.cv, found, errors
-        return kept[1:]
+        return guarantee_of(self._fitted(), self.cv)
 
     def _fitted(self) -> Any:
         if not hasattr(self, "estimator_"):
@@ -167,19 +206,33 @@ class JackknifePlusRegressor(Parametrised):
         return self.estimator.__sklearn_tags__()
 
 
-def interval(without: Floats, errors: Floats, alpha: float) -> Floats:
+def interval(without: Floats, errors: Floats, alpha: float, sizes: Ints | None = None) -> Floats:
     """Return the ends for m rows, shape (m, 2), from predictions without each of n examples, (n, m), and errors, (n,).
 
-    O(n m).
+    ``sizes``, shape (n,), are the rows of the person of each example: weights are whole numbers, the least that give
+    all persons the same sum, so that no quantile is off by a rounding. Upper ends are the least number below or at
+    which at least (1 - alpha) (persons + 1) persons lie, lower ends the same of the opposite numbers. O(n m), with
+    sizes O(n log(n) m).
+
+    Two persons with one and two rows, numbers 5, and 1 and 3, alpha = .4: weights 2, 1, 1 of 2 a person, and at least
+    .6 (2 + 1) 2 = 3.6, so 4 of 4: the upper end is 5. With alpha = .5 it takes 3 of 4, and 5 still.
     """
-    n, share = len(errors), Fraction(repr(float(alpha)))
-    low, high = math.floor(share * (n + 1)), math.ceil((1 - share) * (n + 1))
-    ends = np.empty((without.shape[1], 2))
-    ends[:, 0], ends[:, 1] = -np.inf, np.inf
-    if low >= 1:
-        ends[:, 0] = np.partition(without - errors[:, None], low - 1, axis=0)[low - 1]
-    if high <= n:
-        ends[:, 1] = np.partition(without + errors[:, None], high - 1, axis=0)[high - 1]
+    each = 1 if sizes is None else math.lcm(*np.unique(sizes).tolist())
+    parts = np.ones(len(errors), dtype=np.int64) if sizes is None else each // sizes.astype(object)
+    whole = int(parts.sum())
+    parts = parts.astype(np.int64) if whole < 1 << 62 else parts
+    least = math.ceil((1 - Fraction(repr(float(alpha)))) * (whole + each))
+    ends = np.full((without.shape[1], 2), np.inf)
+    for side, sign in enumerate((-1.0, 1.0)):
+        far = sign * without + errors[:, None]
+        if each == 1:
+            if least <= whole:
+                ends[:, side] = np.partition(far, least - 1, axis=0)[least - 1]
+        elif least <= whole:
+            order = far.argsort(axis=0, kind="stable")
+            place = (parts[order].cumsum(axis=0) < least).sum(axis=0)
+            ends[:, side] = far[order[place, np.arange(len(place))], np.arange(len(place))]
+        ends[:, side] *= sign
     return ends
 
 

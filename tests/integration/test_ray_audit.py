@@ -24,6 +24,7 @@ from pipelines import auditing as divided_audit
 from pipelines.auditing import PartOfRun, audit_run, open_part, saved_state
 from pipelines.run_folder import RunFolder
 from pipelines.saved_runs import config_of, last_state, states_of
+from pipelines.valuing import value_rows
 from raydt.audits.bins import PartsHere
 from raydt.errors import ConfigError, InputError, ModelFileError, RaydtError
 from raydt.examples.row_owners import RowOwners
@@ -112,6 +113,22 @@ def test_parts_of_a_run_report_what_one_process_does(table, tmp_path, cluster, k
     for parts in (1, 3, 8):
         assert in_parts(run, parts) == whole, parts
     assert audit_run(run, shards=2).as_dict() == whole
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("by", ["row", pytest.param("word", marks=pytest.mark.nightly)])
+def test_values_by_tasks_are_those_of_one_process(table, tmp_path, cluster, by) -> None:
+    """To the byte, table and page."""
+    source = {"kind": "parquet", "path": str(table), "id": "id", "label": "two classes, balanced"}
+    source["features"] = ["x0", "x1", "x2", "x3", "word"]
+    learner = {"kind": "forest", "n_estimators": 5}
+    run = pipelines.train({"source": source, "stream": {"holdout": 0}, "learner": learner}, tmp_path / "run").path
+    found = [
+        value_rows(run, table, tmp_path / f"{name}.parquet", by=by, address=address)
+        for name, address in (("here", None), ("there", "auto"))
+    ]
+    here, there = ([Path(one[name]).read_bytes() for name in ("out", "page")] for one in found)
+    assert here == there
 
 
 @pytest.mark.ray

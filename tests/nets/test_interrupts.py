@@ -222,12 +222,14 @@ class Data:
         """The argument for weights of rows, of a case that has some."""
         return {"sample_weight": [row["weight"] for row in rows]} if self.trial.case.weighted else {}
 
-    def estimator(self) -> Any:
-        """An estimator with the options of the case, fitted, and changed once."""
+    def estimator(self, subjects: Sequence[str] | None = None) -> Any:
+        """An estimator with the options of the case, fitted, and changed once; the rows may have subjects."""
         kind = estimator_of(self.trial.options)
         options = self.trial.options.model_copy(update=kind._fixed)
         made = type(kind.__name__, (kind,), {"_options": lambda self: options})(feature_groups=GROUPS)
         first, others = ({} if self.late else self.weights(rows) for rows in (self.first, self.others[:6]))
+        if subjects is not None:
+            first["subjects"], others["subjects"] = subjects[: len(self.first)], subjects[len(self.first) :]
         made.fit(*self.both(self.first), **first)
         made.forget(made.row_ids_[3:5])
         return made.partial_fit(*self.both(self.others[:6]), **others)

@@ -17,6 +17,7 @@ BEGIN, END = "<!-- nets: python -m tests.nets.test_table -->\n", "<!-- end of ne
 MODULES = (
     "simulation.test_simulation",
     "nets.test_contract",
+    "nets.test_attribution",
     "nets.test_identity",
     "nets.test_trained",
     "nets.test_interrupts",

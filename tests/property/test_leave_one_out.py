@@ -26,9 +26,11 @@ from hypothesis import strategies as st
 import raydt
 from raydt import ExactForestClassifier, ExactForestRegressor, load_model
 from raydt.attribution import JackknifePlusRegressor, cross_val_score_by_deletion, label_quality, leave_one_out
+from raydt.attribution.jackknife import interval
 from raydt.errors import ConfigError, InputError, UpdateError
 from raydt.messages import message_of
 from tests.crews import NUMBERS, crew
+from tests.oracles import intervals
 from tests.volume import examples
 
 pytestmark = [
@@ -538,6 +540,84 @@ def test_intervals_are_those_of_training_without_each_example(seed: int, alpha: 
         return
     assert model.predict_interval(X_new, float(alpha)).tolist() == expected_intervals(without, errors, alpha)
     assert model.guarantee_.id == ("attribution.jackknife_plus" if cv is None else "attribution.cv_plus")
+
+
+@examples(300, least=6, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(["0.1", "0.5", "0.2", "0.9"]))
+def test_intervals_of_persons_are_those_of_training_without_each_person(seed: int, alpha: str) -> None:
+    """Whose rows share the weight of one, with weights of rows, after a person and some rows have gone."""
+    draws = np.random.default_rng(seed)
+    n, persons = int(draws.integers(4, 60)), int(draws.integers(3, 14))
+    X = draws.integers(0, 5, (n, 2)) + draws.choice([0.0, 0.5], (n, 2))
+    y, whose = X[:, 0] * 2.0 + draws.normal(size=n), draws.integers(0, persons, n)
+    weight = draws.choice([0.5, 1.0, 2.0], n) if seed % 2 else np.ones(n)
+    options = {"n_estimators": 4, "min_samples_split": int(draws.integers(2, 6)), "random_state": seed % 7}
+    part, rest = slice(n // 2), slice(n // 2, n)
+    model = JackknifePlusRegressor(ExactForestRegressor(**options))
+    for some in (part, rest):
+        model.partial_fit(X[some], y[some], subjects=whose[some], sample_weight=weight[some])
+    assert model.guarantee_.id == "attribution.jackknife_plus_subjects"
+    live = np.arange(n)
+    if seed % 3 and len(set(whose.tolist())) > 2:
+        model.forget(subjects=whose[:1])
+        live = live[whose != whose[0]]
+    model.forget(live[:1])
+    live, X_new = live[1:], draws.normal(2.0, 2.0, (4, 2))
+    without: list[Any] = [None] * len(live)
+    errors = [0.0] * len(live)
+    for person in set(whose[live].tolist()):
+        kept = live[whose[live] != person]
+        if not len(kept):
+            return
+        beside = {"subjects": whose[kept], "sample_weight": weight[kept]}
+        anew = ExactForestRegressor(**options).fit(X[kept], y[kept], ids=kept, **beside)
+        for place in np.flatnonzero(whose[live] == person).tolist():
+            without[place] = anew.predict(X_new).tolist()
+            errors[place] = abs(float(y[live[place]] - anew.predict(X[[live[place]]])[0]))
+    before = model.estimator_.digest()
+    found = model.predict_interval(X_new, float(alpha)).tolist()
+    assert found == intervals.ends_of(without, errors, whose[live].tolist(), alpha)
+    assert model.estimator_.digest() == before
+    rows = [*range(len(live))]
+    assert expected_intervals(without, errors, alpha) == intervals.ends_of(without, errors, rows, alpha)
+
+
+def test_quantiles_of_persons_are_exact_for_any_numbers_of_rows() -> None:
+    """Also where the whole numbers that weigh rows alike do not fit in 64 bits."""
+    draws = np.random.default_rng(4)
+    for most in (1, 2, 3, 60):
+        sizes = np.arange(1, most + 1) if most > 3 else draws.integers(1, most + 1, 12)
+        persons = np.repeat(np.arange(len(sizes)), sizes)
+        order = draws.permutation(len(persons))
+        n, whose, rows = len(persons), persons[order].tolist(), np.repeat(sizes, sizes)[order]
+        without, errors = draws.integers(0, 9, (n, 3)).astype(float), draws.integers(0, 4, n).astype(float)
+        for alpha in ("0.05", "0.1", "0.25", "0.5"):
+            found = interval(without, errors, float(alpha), rows)
+            assert found.tolist() == intervals.ends_of(without.tolist(), errors.tolist(), whose, alpha)
+
+
+def test_intervals_of_persons_hold_the_promised_share_where_those_of_rows_do_not() -> None:
+    """60 tables of 12 persons with 4 rows each, whose labels have most of their spread from person to person."""
+    from sklearn.model_selection import LeaveOneOut
+
+    alpha, persons, each = 0.2, 12, 4
+    held: dict[bool, list[float]] = {True: [], False: []}
+    for seed in range(60):
+        draws = np.random.default_rng(seed)
+        whose = np.repeat(np.arange(persons + 40), each)
+        own = draws.normal(size=persons + 40)
+        X = np.stack([own[whose], draws.normal(size=len(whose))], axis=1)
+        y = 3 * draws.normal(size=persons + 40)[whose] + 0.3 * draws.normal(size=len(whose))
+        n = persons * each
+        for by_row in held:
+            forest = ExactForestRegressor(n_estimators=10, min_samples_split=2)
+            model = JackknifePlusRegressor(forest, LeaveOneOut() if by_row else None)
+            model.fit(X[:n], y[:n], subjects=whose[:n])
+            low, high = model.predict_interval(X[n:], alpha).T
+            held[by_row].append(((low <= y[n:]) & (y[n:] <= high)).mean())
+    assert 1 - 2 * alpha <= np.mean(held[False])
+    assert abs(np.mean(held[False]) - (1 - alpha)) < 0.08
+    assert np.mean(held[True]) < 1 - 2 * alpha
 
 
 @pytest.mark.parametrize("cv", [None, 5])

@@ -1,4 +1,7 @@
-"""The command ``value``: the values of a state are those of the estimator, by row and subject, and after interrupts."""
+"""The command ``value``: the values of a state are those of the estimator, by row and subject, and after interrupts.
+
+And intervals of the command ``predict``, which come from the same models without a person.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
+import actors.cluster
+import actors.keyed_session
 import pipelines
 import pipelines.valuing
 import raydt.folders.folder
+from pipelines.prediction import predict_file
 from pipelines.report.page import is_page
 from pipelines.saved_runs import find_state
 from pipelines.valuing import value_rows
 from raydt import load_model
 from raydt.attribution import label_quality, leave_one_out
-from raydt.errors import ConfigError, InputError
+from raydt.errors import ConfigError, InputError, ModelFileError, ProcessLostError
+from raydt.messages import message
+from tests.oracles import intervals
 from tests.refusals import refused
 from tests.storage_faults import DeathError, Fault, FaultyStorage
 
@@ -198,6 +207,115 @@ def test_what_is_wrong_is_said_and_nothing_is_written(folder: Path, tmp_path: Pa
     with pytest.raises(ConfigError):
         value_rows(run, valid, valid, overwrite=True)
     assert [file.name for file in tmp_path.iterdir()] == ["none.parquet"]
+
+
+# -- tasks on Ray, as they would be called; on real Ray ``tests/integration/test_ray_audit.py``
+
+
+class _NoCluster:
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("name", ["classes", "numbers", "gbdt"])
+@pytest.mark.parametrize("by", ["row", "subject"])
+def test_tasks_that_answer_in_any_order_give_the_bytes_of_one_process(
+    folder: Path, tmp_path: Path, name: str, by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after one was lost: what came before it is kept, and the next command goes on there."""
+    (run, valid, out), options = command(folder, name, by, tmp_path / "here" / "values.parquet")
+    options["scoring"] = None if name == "numbers" else options["scoring"]
+    value_rows(run, valid, out, **options)
+    expected, lost, place = outputs(out), [True], _NoCluster()
+
+    def run_tasks(cluster: Any, work: Any, parts: Any) -> Iterator[Any]:
+        ((shared, items),) = parts
+        assert len(items) > 4
+        answers = list(enumerate(work(shared, item) for item in items))
+        first, rest = answers[:3], answers[3:]
+        yield from reversed(first)
+        if lost:
+            yield 4, ProcessLostError(message("cluster.task_lost", error="OutOfMemory"))
+        yield from random.Random(name).sample(rest, len(rest))
+
+    monkeypatch.setattr(actors.keyed_session, "run_tasks", run_tasks)
+    monkeypatch.setattr(actors.cluster, "connect", lambda *_: place)
+    monkeypatch.setattr(actors.cluster, "cpus", lambda: 2)
+    out = tmp_path / "there" / "values.parquet"
+    with pytest.raises(ProcessLostError):
+        value_rows(run, valid, out, **options, address="auto")
+    assert place.closed
+    lost.clear()
+    assert 0 < value_rows(run, valid, out, **options, address="auto")["resumed"] < 60
+    assert outputs(out) == expected
+
+
+# -- predictions with intervals
+
+
+def test_predictions_of_numbers_have_intervals_by_persons(folder: Path, tmp_path: Path, raydt: Any) -> None:
+    asked, train = (pq.read_table(folder / f"numbers{end}.parquet") for end in ("-valid", ""))
+    age = pa.array([None if i in (3, 17) else one for i, one in enumerate(asked["age"].to_pylist())])
+    pq.write_table(asked.set_column(asked.column_names.index("age"), "age", age), tmp_path / "asked.parquet")
+    out = tmp_path / "out.parquet"
+    arguments = ("predict", folder / "numbers", tmp_path / "asked.parquet", "--id", "key", "--out", out)
+    code, shown, _ = raydt(*arguments, "--interval", "0.2")
+    assert code == 0
+    assert "40 predictions" in shown
+    assert "of a new subject" in shown
+    written = pq.read_table(out)
+    assert written.column_names == ["key", "prediction", "lower", "upper"]
+    model = load_model(find_state(folder / "numbers").folder.location)
+    features = ["age", "colour"]
+    place = {one: number for number, one in enumerate(train["key"].to_pylist())}
+    own = train.take([place[one] for one in model.live_ids_.tolist()])
+    X = pq.read_table(tmp_path / "asked.parquet").select(features)
+    persons, y = own["whose"].to_pylist(), own["y"].to_pylist()
+    assert len(set(persons)) < len(persons)
+    expected = intervals.after_forget(model, X, own.select(features), y, persons, "0.2")
+    assert [list(ends) for ends in zip(*written.to_pydict().values(), strict=True)] == [
+        [key, prediction, *ends]
+        for key, prediction, ends in zip(asked["key"].to_pylist(), model.predict(X).tolist(), expected, strict=True)
+    ]
+    code, shown, _ = raydt(*arguments, "--interval", "0.2", "--overwrite", "--json")
+    assert json.loads(shown)["guarantee"] in message("attribution.jackknife_plus_subjects")
+    assert pq.read_table(out).equals(written)
+
+
+def test_intervals_that_cannot_be_are_refused_in_one_sentence(folder: Path, tmp_path: Path, raydt: Any) -> None:
+    call = ("predict", folder / "classes", folder / "classes-valid.parquet", "--out", tmp_path / "out.parquet")
+    code, _, err = raydt(*call, "--interval", "0.1")
+    assert code == 2
+    assert message("attribution.of_classes") in err
+    run, valid, out = folder / "numbers", folder / "numbers-valid.parquet", tmp_path / "out.parquet"
+    for alpha in (0.0, 1.0, math.nan):
+        with refused("attribution.alpha", InputError):
+            predict_file(run, valid, out, interval=alpha)
+    with refused("runs.model_only", ModelFileError):
+        predict_file(run / "model", valid, out, interval=0.1)
+    with refused("runs.no_state", ModelFileError):
+        predict_file(tmp_path, valid, out, interval=0.1)
+    code, _, err = raydt("predict", run, valid, "--explain", "1", "--interval", "0.1")
+    assert code == 2
+    assert "--interval" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bad_row_has_no_interval(folder: Path, tmp_path: Path) -> None:
+    asked = pq.read_table(folder / "numbers-valid.parquet")
+    text = pa.array(["many" if i == 5 else str(one) for i, one in enumerate(asked["age"].to_pylist())])
+    place = asked.column_names.index("age")
+    for name, table_of_rows in (("bad", asked.set_column(place, "age", text)), ("good", asked)):
+        csv.write_csv(table_of_rows, tmp_path / f"{name}.csv")
+        predict_file(
+            folder / "numbers", tmp_path / f"{name}.csv", tmp_path / f"{name}.parquet", interval=0.2, on_error="skip"
+        )
+    found, good = (pq.read_table(tmp_path / f"{name}.parquet").to_pylist() for name in ("bad", "good"))
+    assert set(found.pop(5).values()) == {None}
+    del good[5]
+    assert found == good
 
 
 # -- commands that are interrupted and given again
