@@ -40,6 +40,7 @@ class _PredictorWithout:
 
     def __init__(self, model: Any, slots: Slots, copied: Callable[[], Any]) -> None:
         self._model, self._slots, self._copied = model, slots, copied
+        self._last: tuple[Any, Any] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._copied(), name)
@@ -65,8 +66,11 @@ class _PredictorWithout:
         return shares
 
     def _changes(self, known: Any) -> Any:
-        (changes,) = known.without(np.array([0, len(self._slots)]), self._slots)
-        return None if len(changes.untold) else changes
+        """Return what changes, which is kept for the rows asked last; None if that cannot be told."""
+        if self._last is None or self._last[0] is not known:
+            (changes,) = known.without(np.array([0, len(self._slots)]), self._slots)
+            self._last = known, None if len(changes.untold) else changes
+        return self._last[1]
 
 
 def _shell(model: Any, attributes: dict[str, Any]) -> Any:
