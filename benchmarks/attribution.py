@@ -12,9 +12,9 @@ training without the row.
 
 The others want pyDVL, cleanlab and MAPIE, of which pyDVL takes an older NumPy than raydt does: an environment with
 ``pip install -e . scikit-learn pyDVL cleanlab mapie "pyarrow<22"``. ``shapley`` has the samplers of pyDVL for the
-utility of raydt: the accuracy of the forest trained on a subset. ``mislabelled`` finds flipped labels of five real
-sets, and wrong numbers of three. ``mapie`` has jackknife+ and CV+ of three real sets beside MAPIE with the same forest,
-and with scikit-learn's.
+utility of raydt: the accuracy of the forest trained on a subset, and what each takes for the standard error of raydt on
+``players`` rows. ``mislabelled`` finds flipped labels of five real sets, and wrong numbers of three. ``mapie`` has
+jackknife+ and CV+ of three real sets beside MAPIE with the same forest, and with scikit-learn's.
 """
 
 import time
@@ -31,6 +31,8 @@ from raydt import (
     OnlineGradientBoostingClassifier,
 )
 from raydt.attribution import JackknifePlusRegressor, data_values, label_quality, leave_one_out
+from raydt.attribution.leave_one_out import groups_of
+from raydt.attribution.values import Subsets, strata_of
 from raydt.parallel import limited
 
 VALIDATION = 1000
@@ -223,8 +225,9 @@ class ForestOfIds(ExactForestClassifier):
 
 
 def shapley(players: int, trees: int, repeats: int = 4, few: int = 80) -> None:
-    """Errors and evaluations of all samplers on ``few`` rows, then the price of one on ``players`` rows."""
+    """Errors and seconds of all samplers on ``few`` rows, then those of ``players`` rows at equal standard error."""
     from pydvl import valuation as pydvl
+    from pydvl.valuation.samplers import stratified
 
     X, y, X_val, y_val, categorical = adult()
     options = {"n_estimators": trees, "categorical_features": categorical, "n_jobs": 1}
@@ -245,55 +248,87 @@ def shapley(players: int, trees: int, repeats: int = 4, few: int = 80) -> None:
         utility = pydvl.ModelUtility(ForestOfIds(**options), scorer, show_warnings=False, catch_errors=False)
         return model, rows, (utility.with_dataset(rows), counted)
 
+    def by_size(exponent: float) -> Any:
+        """Sizes of subsets by chance, proportional to a power: unbiased for any number of samples."""
+        sizes, forever = stratified.PowerLawSampleSize(exponent), pydvl.SequentialIndexIteration
+        chance = stratified.RandomSizeIteration
+        return lambda seed: stratified.StratifiedSampler(sizes, chance, index_iteration=forever, seed=seed)
+
     model, rows, (utility, counted) = sides(few)
-    reference = data_values(model, X_val, y_val, samples=60, random_state=10**6)
+    reference = data_values(model, X_val, y_val, samples=300, random_state=10**6)
     samplers = {
-        "permutations": lambda seed: pydvl.PermutationSampler(seed=seed),
-        "antithetic permutations": lambda seed: pydvl.AntitheticPermutationSampler(seed=seed),
-        "truncated permutations, 1 %": lambda seed: pydvl.PermutationSampler(pydvl.RelativeTruncation(0.01), seed=seed),
-        "stratified (VRDS)": lambda seed: pydvl.VRDSSampler(2, seed=seed),
-    }
+        "permutations": (lambda seed: pydvl.PermutationSampler(seed=seed), 2),
+        "antithetic permutations": (lambda seed: pydvl.AntitheticPermutationSampler(seed=seed), 2),
+        "truncated permutations, 1 %": (
+            lambda seed: pydvl.PermutationSampler(pydvl.RelativeTruncation(0.01), seed=seed), 2
+        ),
+        "stratified, (1 + k)^-1": (by_size(-1.0), 10),
+        "stratified, (1 + k)^-.5": (by_size(-0.5), 10),
+        "VRDS, 40 samples": (lambda seed: pydvl.VRDSSampler(40, seed=seed), 40),
+    }  # fmt: skip
     found: dict[str, list[Any]] = {}
     for seed in range(repeats):
-        took, own = timed(lambda: data_values(model, X_val, y_val, samples=1, random_state=seed))  # noqa: B023
-        found.setdefault("raydt", []).append((took, 2 * few, own.values))
-        for name, sampler in samplers.items():
+        took, own = timed(lambda: data_values(model, X_val, y_val, samples=2, random_state=seed))  # noqa: B023
+        found.setdefault("raydt, 2 samples", []).append((took, 0, own.values))
+        for name, (sampler, updates) in samplers.items():
             counted.clear()
-            method = pydvl.ShapleyValuation(utility, sampler(seed), pydvl.MinUpdates(2), progress=False)
+            method = pydvl.ShapleyValuation(utility, sampler(seed), pydvl.MinUpdates(updates), progress=False)
             took, _ = timed(lambda: method.fit(rows))  # noqa: B023
             found.setdefault(f"pyDVL, {name}", []).append((took, len(counted), method.result.values.copy()))
-    lines, price = [], {}
+    lines, own_price = [], None
     for name, runs in found.items():
         seconds, evaluations = (float(np.mean([run[side] for run in runs])) for side in (0, 1))
         error = float(np.sqrt(np.mean([(run[2] - reference.values) ** 2 for run in runs])))
-        price[name] = evaluations * error**2
-        lines.append([name, f"{evaluations:.0f}", f"{error:.2e}", f"{seconds:.2f}"])
+        own_price = seconds * error**2 if own_price is None else own_price
+        lines.append([name, f"{evaluations:.0f}" if evaluations else "", f"{error:.2e}", f"{seconds:.2f}",
+                      f"{seconds * error**2 / own_price:.1f}"])  # fmt: skip
     show(
         f"Shapley values of {few} rows of Adult, accuracy of {VALIDATION:,} rows, {trees} trees, {repeats} runs",
-        ["", "evaluations", "root mean squared error", "s of processor time"],
+        ["", "evaluations", "root mean squared error", "s of processor time", "s at equal error, raydt = 1"],
         lines,
-        f"The errors are those from the mean of 60 antithetic pairs, whose own is {reference.errors.mean():.1e}; "
+        f"The errors are those from raydt's 300 samples, whose own is {np.sqrt(np.mean(reference.errors**2)):.1e}; "
         f"the root mean square of the values is {np.sqrt(np.mean(reference.values**2)):.1e}.",
     )
-    best = min((name for name in price if name != "raydt"), key=price.__getitem__)
     model, rows, (utility, counted) = sides(players)
-    walk = data_values(model, X_val, y_val, ids=[0], samples=1)  # compiles
-    took, walk = timed(lambda: data_values(model, X_val, y_val, samples=1, random_state=1))
-    draws, each = np.random.default_rng(0), []
-    for size in ((np.arange(12) + 0.5) / 12 * players).astype(int).tolist():
-        some = draws.choice(players, size, replace=False)
-        each.append(timed(lambda: utility(pydvl.types.Sample(None, some)))[0])  # noqa: B023
-    theirs = float(np.mean(each[1:])) * 2 * players
-    at_best = theirs * price[best] / price["pyDVL, antithetic permutations"]
+    data_values(model, X_val, y_val, ids=[0], samples=1)  # compiles
+    took, own = timed(lambda: data_values(model, X_val, y_val, samples=2, random_state=1))
+    variance = float(np.mean(own.errors**2))
+    subsets = Subsets(model, X_val, y_val, groups_of(model, None, None), None)
+    draws, squares, seconds = np.random.default_rng(0), np.zeros(players), []
+    for sizes in strata_of(players):  # of contributions, by size
+        size = int(draws.integers(sizes.start, sizes.stop))
+        squares[sizes.start : sizes.stop] = np.mean(subsets.added(draws.permutation(players), size, 400) ** 2)
+    points = sorted({*(1 << i for i in range(players.bit_length())), players})
+    for size in points:
+        some = [draws.choice(players, size, replace=False) for _ in range(3)]
+        each = [timed(lambda one=one: utility(pydvl.types.Sample(None, one)))[0] for one in some]
+        seconds.append(float(np.median(each)))
+    k = np.arange(players)
+    one = np.interp(k + 1, points, seconds)  # to train on k + 1 rows, and score
+    both = one + np.interp(np.maximum(k, 1), points, seconds) * (k > 0)
+
+    def at_our_error(of_a_sample: float, samples_variance: float) -> float:
+        """Seconds of all rows until their mean variance is ours."""
+        return players * of_a_sample * samples_variance / variance
+
+    lines = [["raydt, 2 samples", f"{took:,.0f}", ""]]
+    rivals = {"permutations": at_our_error(one.mean(), squares.mean())}
+    for exponent in (-1.0, -0.5):
+        share = (1.0 + k) ** exponent
+        share /= share.sum()
+        name = f"stratified, (1 + k)^{exponent:g}"
+        rivals[name] = at_our_error((share * both).sum(), (squares / share).sum() / players**2)
+    rivals["one training for each contribution, any allocation"] = at_our_error(
+        1.0, (np.sqrt(squares * one).sum() / players) ** 2
+    )
+    lines += [[f"pyDVL, {name}", f"{theirs:,.0f}", f"{theirs / took:,.0f}"] for name, theirs in rivals.items()]
     show(
-        f"{players:,} rows of Adult, {trees} trees: s of processor time for the error of one antithetic pair",
+        f"{players:,} rows of Adult, {trees} trees: s of processor time for a standard error of {variance**0.5:.1e}",
         ["", "s", "ratio"],
-        [
-            ["raydt", f"{took:.1f}", ""],
-            ["pyDVL, antithetic permutations, extrapolated from 11 sizes", f"{theirs:,.0f}", f"{theirs / took:.1f}"],
-            [f"{best}, by its error and evaluations above", f"{at_best:,.0f}", f"{at_best / took:.1f}"],
-        ],
-        f"{2 * players:,} evaluations; the values add up to {walk.values.sum():.4f}.",
+        lines,
+        f"Theirs are extrapolated: a training with its score of each of {len(points)} sizes, the mean square of 400 "
+        f"contributions in each of {len(strata_of(players))} strata, and the formula of the variance of each sampler. "
+        f"Values of raydt: root mean square {np.sqrt(np.mean(own.values**2)):.1e}, sum {own.values.sum():.4f}.",
     )
 
 
@@ -367,7 +402,7 @@ def mislabelled(examples: int, trees: int, seeds: int, samples: int = 3) -> None
                 "leave-one-out value (log loss)": lambda: leave_one_out(
                     model, X_val, y_val, scoring="neg_log_loss"  # noqa: B023
                 ).values,
-                f"Shapley value (accuracy, {samples} pairs)": lambda: data_values(
+                f"Shapley value (accuracy, {samples} samples)": lambda: data_values(
                     model, X_val, y_val, samples=samples  # noqa: B023
                 ).values,
                 "KNN-Shapley of pyDVL": lambda: KNNShapleyValuation(

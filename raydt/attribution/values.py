@@ -1,11 +1,34 @@
 """Values of examples by the models of many subsets: Shapley values and Banzhaf values, and what made a prediction.
 
 A value of a subset is the score of the model of its rows, so that it needs a learner whose model is a function of them.
-One copy of the model walks from subset to subset by insertions and deletions; nothing is trained again.
+One copy of the model becomes that of each subset in turn.
 
-Sources: Ghorbani and Zou, "Data Shapley", ICML 2019 (permutations); Mitchell, Cooper, Frank and Holmes, "Sampling
-permutations for Shapley value estimation", JMLR 23 (2022) (antithetic pairs); Wang and Jia, "Data Banzhaf", AISTATS
-2023 (one sample of a subset tells of all examples, section 4.2).
+*Shapley values.* The value of a group of examples is the mean, over the sizes 0 to n - 1 of a subset of the others and
+over the subsets of a size, of what the group adds to the score. Sizes are *strata*: 0, 1, 2-3, 4-7, ..., doubling
+(Castro et al. 2009 and 2017, Maleki et al. 2013: stratified by size, with more samples where contributions spread). A
+sample of a stratum draws a size k and an order of the groups, and cuts the order into blocks of k + 1 groups. Each
+group is added to the k others of its block, a random subset of them. So one model for each block tells the
+contributions of all its groups, since the forest tells the predictions without each group, exactly, for the price of
+its paths (``raydt.learners.forest.leave_out``).
+
+Why this design: a contribution to k others spreads about as 1 / k, so that strata of doubling sizes deserve about as
+many samples each (the allocation of Wu et al. 2023, VRDS), where a permutation has as many of each size; and all
+models of a sample together have as many rows as the table, in every stratum, where samplers that train a subset for
+each contribution train k rows n times. Truncated walks (Ghorbani and Zou 2019) save the large sizes, whose sum they
+take for 0; antithetic pairs (Mitchell et al. 2022) make permutations better, but not the order of the variance.
+
+An estimate is unbiased for any number of samples: how many a stratum gets follows from the variance of a pilot that
+is not counted. Strata are independent, and so are samples of a stratum, which give the standard errors. ``tests/
+property/test_data_values.py`` has the exact values of all subsets, and the mean over all orders of four rows.
+
+*Banzhaf values.* One sample of a subset tells of all examples (Wang and Jia, section 4.2).
+
+Sources: Castro, Gomez and Tejada, "Polynomial calculation of the Shapley value based on sampling", Computers &
+Operations Research 36 (2009), and with Molina, "Improving polynomial estimation of the Shapley value by stratified
+random sampling with optimum allocation", 82 (2017); Maleki, Tran-Thanh, Hines, Rahwan and Rogers, arXiv:1306.4265;
+Wu, Jia, Lin, Huang and Chang, "Variance reduced Shapley value estimation for trustworthy data valuation", Computers &
+Operations Research 159 (2023); Ghorbani and Zou, "Data Shapley", ICML 2019; Mitchell, Cooper, Frank and Holmes,
+"Sampling permutations for Shapley value estimation", JMLR 23 (2022); Wang and Jia, "Data Banzhaf", AISTATS 2023.
 """
 
 from __future__ import annotations
@@ -13,6 +36,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
+from itertools import count, islice, pairwise
 from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
@@ -24,6 +48,7 @@ from raydt.attribution.leave_one_out import (
     ModelPredictions,
     groups_of,
     leave_one_out,
+    of_groups,
     require_estimator,
     training_rows,
 )
@@ -41,6 +66,9 @@ Progress = Callable[[int, float], None]
 #: Samples before the standard errors are believed.
 _LEAST = 10
 
+#: Contributions of a stratum from which its share of the samples follows, and the least share of a stratum, squared.
+_PILOT, _LEAST_SHARE = 256, 1e-3
+
 
 class DataValues(NamedTuple):
     """Values of examples or subjects: a table with a line for each."""
@@ -49,7 +77,7 @@ class DataValues(NamedTuple):
     #: Shape (n,), in units of the score; NaN of one that was in all sampled subsets, or in none.
     values: Floats
     errors: Floats  #: Shape (n,): standard errors of the values; 0 where nothing is sampled, NaN of one sample.
-    samples: int  #: Pairs of permutations, or subsets.
+    samples: int  #: Contributions of each example in each stratum of sizes, on average; or subsets.
     score: float  #: With all examples.
     standard: str  #: What the model of a subset is.
 
@@ -86,11 +114,12 @@ def data_values(
     X_val, y_val, ids, subjects, scoring
         As of :func:`leave_one_out`. Examples that are not named are in every subset.
     method : {"shapley", "banzhaf", "loo"}
-        ``shapley``: the mean of what an example adds to those before it, over all orders; values add up to the score,
-        less that of the model without them. ``banzhaf``: the mean over all subsets of the others, which depends less
-        on a noisy score. ``loo``: what it adds to all others.
+        ``shapley``: the mean of what an example adds to those before it, over all orders; in the mean over samples,
+        values add up to the score, less that of the model without them. ``banzhaf``: the mean over all subsets of the
+        others, which depends less on a noisy score. ``loo``: what it adds to all others.
     samples : int
-        At most so many pairs of a permutation and its reverse, or subsets.
+        At most so many subsets or, of Shapley values, contributions of each example in each stratum of sizes; errors
+        take two.
     tolerance : float, optional
         Stop as soon as the mean standard error is not above it, from 10 samples on.
     random_state : int
@@ -104,8 +133,9 @@ def data_values(
 
     Notes
     -----
-    A pair of permutations takes a deletion and an insertion of each example, and after each the m rows are predicted
-    again where trees have changed; a subset takes up to one training.
+    A sample of Shapley values takes about log2(n) trainings and leaves each of n examples out as often, as
+    :func:`leave_one_out` does; the values have the same bits with any number of threads. A subset takes up to one
+    training.
     """
     require_estimator(model)
     if method == "loo":
@@ -119,7 +149,7 @@ def data_values(
         raise ConfigError(message("attribution.order", estimator=type(model).__name__))
     with model._lock:
         subsets = Subsets(model, X_val, y_val, groups_of(model, ids, subjects), scoring)
-    sampled = _permutations(subsets, random_state) if method == "shapley" else _subsets(subsets, random_state)
+    sampled = _by_strata(subsets, random_state) if method == "shapley" else _subsets(subsets, random_state)
 
     def enough() -> tuple[int, Floats, Floats]:
         """Sample until it is enough."""
@@ -166,29 +196,46 @@ def influence(model: Estimator, x: Any, *, ids: Any = None) -> Influence:
 
 
 class Subsets:
-    """The scores of models of subsets of some groups of examples, by one copy that walks from one to the next.
+    """The scores of models of subsets of some groups of examples, by one copy of the model, which becomes each.
 
     Examples in no group are in every subset.
     """
 
     def __init__(self, model: Estimator, X: Any, y: Any, groups: ExampleGroups, scoring: Any) -> None:
-        rows, _ = model._rows(X)
+        self._rows, _ = model._rows(X)
         given = model._checked(y)
-        require_labels(given, len(rows))
+        require_labels(given, len(self._rows))
         self.ids, self._begins = groups.ids, groups.begins
         self._X, _ = training_rows(model, groups.slots)
         store = model._store()
         self._key, self._y, self._weight = store.id[groups.slots], store.y[groups.slots], store.weights(groups.slots)
+        self._scored = scoring, X, given, model._looked_up(given)
         self._model: Any = copy.deepcopy(model)
         self._has = np.ones(len(groups.ids), dtype=np.bool_)
-        self._every = np.arange(len(rows))
-        self._predictions = self._model.session_.live_predictions(rows, len(model._classes))
-        predicted, shares = self._predictions()
-        self._score = ValidationScore(model, scoring, X, given, model._looked_up(given), predicted, shares)
-        self.score = self._score.value
+        self.score = self.score_of(self._has)
 
     def score_of(self, has: Bools) -> float:
         """Return the score of the model of the groups that a subset ``has``, shape (n,)."""
+        return self._model_of(has)[1].value
+
+    def added(self, order: Ints, size: int, most: int) -> Floats:
+        """Return what each of the first ``most`` groups of an order adds to ``size`` others, shape (most,).
+
+        The others are those of its block, of ``size + 1`` groups; what lacks in the last one is taken from the first.
+        """
+        added = np.empty(most)
+        for begin in range(0, most, size + 1):
+            has = np.zeros(len(order), dtype=np.bool_)
+            has[np.take(order, np.arange(begin, begin + size + 1), mode="wrap")] = True
+            known, score = self._model_of(has)
+            own = [np.arange(*self._begins[[g, g + 1]]) for g in order[begin : min(begin + size + 1, most)].tolist()]
+            begins, rows = np.cumsum([0, *map(len, own)]), np.concatenate(own)
+            groups = ExampleGroups(np.arange(len(own)), begins, self._model._store().find(self._key[rows]))
+            added[begin : begin + len(own)] = of_groups(known, groups, score).values
+        return added
+
+    def _model_of(self, has: Bools) -> tuple[ModelPredictions, ValidationScore]:
+        """Make the model that of a subset; its predictions of the validation rows, and their score."""
         gone, new = self._rows_of(self._has & ~has), self._rows_of(has & ~self._has)
         op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [len(gone), len(new)])
         key, weight = self._key[np.concatenate([gone, new])], None if self._weight is None else self._weight[new]
@@ -196,34 +243,70 @@ class Subsets:
             batch = self._model._next_batch(op, key, self._X[new], self._y[new], None, weight=weight)
             self._model._apply(batch)
             self._has = has.copy()
-        return self._score.changed(self._every, *self._predictions())
+        known = ModelPredictions(self._model, self._rows, {})
+        return known, ValidationScore(self._model, *self._scored, known.predicted, known.shares)
 
     def _rows_of(self, some: Bools) -> Ints:
         """Return the rows of some groups."""
-        parts = [np.arange(self._begins[g], self._begins[g + 1]) for g in np.flatnonzero(some).tolist()]
-        return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+        return np.flatnonzero(np.repeat(some, np.diff(self._begins)))
 
 
-def _permutations(subsets: Subsets, seed: int) -> Iterator[tuple[Floats, Floats]]:
-    """Yield Shapley values and their standard errors after each pair of a permutation and its reverse.
+def strata_of(n: int) -> list[range]:
+    """Return the sizes 0 to n - 1 in strata that double: 0, 1, 2-3, 4-7, ..."""
+    edges = [0, *(1 << i for i in range((n - 1).bit_length())), n] if n else []
+    return [range(*edge) for edge in pairwise(edges)]
 
-    A deletion of all groups in an order tells what each adds in the reverse order; the insertion of all, in the order.
-    """
-    draws, n = np.random.default_rng(seed), len(subsets.ids)
-    total, squares, taken = np.zeros(n), np.zeros(n), 0
-    while True:
-        order, has, added = draws.permutation(n), np.ones(n, dtype=np.bool_), np.zeros(n)
-        for is_in in (False, True):
-            before = subsets.score_of(has)
-            for group in order.tolist():
-                has[group] = is_in
-                after = subsets.score_of(has)
-                added[group] += (after - before if is_in else before - after) / 2.0
-                before = after
-        taken += 1
-        total += added
-        squares += added * added
-        yield total / taken, _errors(total, squares, np.full(n, taken))
+
+class _Strata:
+    """Strata of sizes of n groups, and samples of them: a sample has a contribution of each group."""
+
+    def __init__(self, subsets: Subsets, seed: int) -> None:
+        self._subsets, self._seed, self._n = subsets, seed, len(subsets.ids)
+        self._sizes = strata_of(self._n)
+        #: Shares of the strata among all sizes, shape (strata, 1).
+        self.weight = np.array([[len(sizes) / self._n] for sizes in self._sizes]).reshape(-1, 1)
+        #: Whether a stratum has one subset only for each group: the empty one, or all others.
+        self.known = np.array([sizes in (range(1), range(self._n - 1, self._n)) for sizes in self._sizes], np.bool_)
+
+    def sample(self, stratum: int, number: int, most: int | None = None) -> tuple[Ints, Floats]:
+        """Return groups, ``most`` of them or all, and what each adds; a function of seed, stratum and number."""
+        draws, sizes = np.random.default_rng([self._seed, stratum, number]), self._sizes[stratum]
+        size, order = int(draws.integers(sizes.start, sizes.stop)), draws.permutation(self._n)
+        most = self._n if most is None else min(most, self._n)
+        return order[:most], self._subsets.added(order, size, most)
+
+    def turns(self) -> Iterator[int]:
+        """Yield the stratum of each sample: each once, then, but for those that are known, again, and by its share.
+
+        Shares are those of Neyman: the weight times the deviation of the contributions, in a pilot of its own.
+        """
+        yield from range(len(self.known))
+        open_ = np.flatnonzero(~self.known)
+        yield from open_.tolist()
+        pilots = [self.sample(stratum, 0, _PILOT)[1].var() for stratum in open_.tolist()]
+        share = self.weight[open_, 0] ** 2 * np.array(pilots)
+        share += max(float(share.sum()), 1.0 / self._n**2) * _LEAST_SHARE
+        taken = np.full(len(open_), 2)
+        while len(open_):
+            turn = int((share / (taken * (taken + 1))).argmax())  # which lowers the variance most
+            taken[turn] += 1
+            yield int(open_[turn])
+
+
+def _by_strata(subsets: Subsets, seed: int) -> Iterator[tuple[Floats, Floats]]:
+    """Yield Shapley values and their standard errors after each sample of as many strata as are not known."""
+    strata = _Strata(subsets, seed)
+    shape = len(strata.known), len(subsets.ids)
+    total, squares, turns = np.zeros(shape), np.zeros(shape), strata.turns()
+    taken = np.zeros((shape[0], 1), dtype=np.int64)
+    for number in count():
+        for stratum in islice(turns, shape[0] - int(strata.known.sum()) * bool(number)):
+            taken[stratum] += 1
+            groups, added = strata.sample(stratum, int(taken[stratum, 0]))
+            total[stratum, groups] += added
+            squares[stratum, groups] += added * added
+        errors = np.where(strata.known[:, None], 0.0, _errors(total, squares, np.broadcast_to(taken, shape)))
+        yield (strata.weight * total / taken).sum(axis=0), np.sqrt(((strata.weight * errors) ** 2).sum(axis=0))
 
 
 def _subsets(subsets: Subsets, seed: int) -> Iterator[tuple[Floats, Floats]]:
