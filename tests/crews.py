@@ -72,7 +72,6 @@ LITTLE: tuple[tuple[Any, str, int], ...] = (
 ALWAYS = {
     "learners.forest.leave_out",
     "learners.forest.recompute",
-    "learners.forest.vote_cache",
     "learners.gbdt.recompute",
     "sources.file_source",
 }

@@ -8,7 +8,7 @@ everything before it is applied, and before an update that is refused.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -77,10 +77,6 @@ class KnownPredictions(Protocol):
 
     def without(self, begins: Ints, slots: Slots) -> Iterator[PredictionsWithout]:
         """Yield the changes, some groups at a time; ``begins``, (groups + 1,), is where each begins in ``slots``."""
-
-
-#: Predicts some rows by the model as it is at each call: class codes or numbers, and shares of the classes.
-LivePredictions = Callable[[], tuple[Targets, Floats]]
 
 
 class Many(Protocol):
@@ -180,15 +176,11 @@ class BatchCoordinator(ABC):
 
     @property
     def knows_rows(self) -> bool:
-        """True if :meth:`known_predictions` and :meth:`live_predictions` answer, after :meth:`gather_rows`."""
+        """True if :meth:`known_predictions` answers, after :meth:`gather_rows`."""
         return False
 
     def known_predictions(self, X: Floats, n_classes: int) -> KnownPredictions:
         """Return what tells the predictions of rows, shape (m, d), without examples, exactly and without a change."""
-        raise NotImplementedError
-
-    def live_predictions(self, X: Floats, n_classes: int) -> LivePredictions:
-        """Return what predicts rows, shape (m, d), while the model changes; where ``known_predictions`` answers."""
         raise NotImplementedError
 
     def finish(self) -> Exchange[Log | None]:

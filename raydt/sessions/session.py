@@ -39,7 +39,7 @@ from raydt.folders.folder import Folder
 from raydt.folders.segments import whole_rows
 from raydt.learners import learners
 from raydt.learners.base import NOTHING_DIVIDED, Case, Learner, LearnerOptions, WorkPlan
-from raydt.learners.batch_coordinator import BatchCoordinator, KnownPredictions, LivePredictions, Many
+from raydt.learners.batch_coordinator import BatchCoordinator, KnownPredictions, Many
 from raydt.learners.tree_coordinator import ManyBatches
 from raydt.messages import message
 from raydt.parallel import call_divided, work_seconds
@@ -264,12 +264,6 @@ class Engine(Generic[D]):
         self.require_whole()
         self.driver.run(self.coordinator.gather_rows())
         return self.coordinator.known_predictions(X, n_classes)
-
-    def live_predictions(self, X: Floats, n_classes: int) -> LivePredictions:
-        """Return what predicts rows, shape (m, d), while the model changes, each time by the model as it is."""
-        self.require_whole()
-        self.driver.run(self.coordinator.gather_rows())
-        return self.coordinator.live_predictions(X, n_classes)
 
     def snapshot(self, segments: Sequence[Segment] = ()) -> Snapshot:
         """A snapshot here and now, without the ``parts`` that shards have set aside."""
@@ -640,7 +634,6 @@ def _drive_rows(learner: Learner, case: Case) -> None:
     if session.coordinator.knows_rows:
         known = session.known_predictions(batch.X, case.classes)
         list(known.without(np.array([0, 1]), session.coordinator.store.slots()[:1]))
-        session.live_predictions(batch.X, case.classes)()
     if case.classes:
         row = batch.X[:1]
         session.predict_row(row)

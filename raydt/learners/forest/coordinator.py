@@ -32,7 +32,7 @@ from raydt.examples.updates import (
 from raydt.exchange.links import together
 from raydt.exchange.messages import Ask, Exchange
 from raydt.learners.base import WorkPlan
-from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, LivePredictions, SequentialCoordinator, steps_of
+from raydt.learners.batch_coordinator import ADD, LOOK, REMOVE, SequentialCoordinator, steps_of
 from raydt.learners.forest.labels import MOST_NUMBERS, MOST_WEIGHT, NO_LABELS, LabelScale, RowWeights
 from raydt.learners.forest.leave_out import ForestKnown
 from raydt.learners.forest.model import (
@@ -49,7 +49,6 @@ from raydt.learners.forest.model import (
     merged_votes,
     model_arrays,
     numbers_of,
-    predictions_of,
     roots_of,
     shares_of,
     trees_of_model,
@@ -60,7 +59,6 @@ from raydt.learners.forest.nodes import DEPTH, MOST_ENTRIES, PATH, ROWS, SUBTREE
 from raydt.learners.forest.options import ForestOptions
 from raydt.learners.forest.shard import ForestStore, dealt
 from raydt.learners.forest.trees import log_of
-from raydt.learners.forest.vote_cache import VoteCache
 from raydt.messages import message
 
 #: So many rows are built into trees in less time than one is inserted or deleted.
@@ -330,18 +328,6 @@ class ForestCoordinator(SequentialCoordinator):
         """Return what tells the predictions of rows, shape (m, d), with and without examples, and changes nothing."""
         self.store.resolve()
         return ForestKnown(self.store, X, n_classes, self._order, self._scale)
-
-    def live_predictions(self, X: Floats, n_classes: int) -> LivePredictions:
-        """Return what predicts rows, shape (m, d), at each call by the trees as they are; O(what has changed)."""
-        cache = VoteCache(self.store, X)
-
-        def predictions() -> tuple[Targets, Floats]:
-            """Predict once more."""
-            return predictions_of(
-                cache.votes(), n_classes, self._order, None if self._scale is None else self._scale.scale
-            )
-
-        return predictions
 
     def gather_digest(self, former: bool = False) -> Exchange[None]:
         """Have the trees hashed where they are; in the former format, fetch them."""

@@ -258,14 +258,6 @@ class TreePool:
         if len(self.scratch.slots) <= rows:
             self.new_scratch(max(rows + rows // 4, 64))
 
-    def take_marks(self, reader: Any) -> bool:
-        """Have nodes without a hash be those that change from now on, for a reader that hashes nothing.
-
-        True if they are those that have changed since its last call: nobody has had the nodes hashed meanwhile.
-        """
-        same, self._hashed_by = self._hashed_by is reader, reader
-        return same
-
     def roots(self, counted: Counted) -> npt.NDArray[np.uint8]:
         """Return the hash of each tree, shape (trees, 32). O(nodes that have changed since the last one)."""
         forest = self.forest
