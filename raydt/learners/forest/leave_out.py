@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -51,6 +52,7 @@ from raydt.learners.forest.nodes import (
     USED,
     ForestArrays,
     ForestRules,
+    ForestScratch,
     count,
     free_block,
     free_node,
@@ -474,6 +476,8 @@ class ForestKnown:
         self._known = run(
             [partial(known_rows, pool, self._X, rows.categorical, rows.member.shape[1]) for pool, rows in pools]
         )
+        #: Scratch that no thread uses: the rows of a group that it has room for, and what each shard's trees take.
+        self._rooms: list[tuple[int, list[tuple[TreeWalk, ForestArrays, ForestScratch]]]] = []
 
     def _predictions(self, votes: Ints) -> tuple[Targets, Floats]:
         return predictions_of(votes, self._n_classes, self._order, None if self._scale is None else self._scale.scale)
@@ -513,14 +517,26 @@ class ForestKnown:
 
     def _of_groups(self, begins: Ints, slots: Slots, largest: int) -> Ints:
         changes, known = np.zeros((len(begins) - 1, *self.votes.shape), dtype=np.int64), iter(self._known)
-        for part in self._trees:
-            examples, pools, rules = part.examples, part.pools, part.rules
-            rows = max(int(most_rows(pool.forest)) for pool in pools) + 1
-            scratch = new_scratch(rows, part.width, rules, examples.categorical)
-            work = _workspace(pools[0].forest, rules, rows)
-            trees, sizes = max(len(pool.forest.roots) for pool in pools), (largest, part.options.copies)
-            walk = _walk(rules, len(examples.y), trees, len(self._X), *sizes, self.votes.shape[1])
-            for pool in pools:
+        room = self._room(largest)
+        for part, (walk, work, scratch) in zip(self._trees, room[1], strict=True):
+            for pool in part.pools:
                 own = walk._replace(first=walk.first[: len(pool.forest.roots) + 2])
-                leave_out(pool.forest, begins, slots, next(known), own, work, examples, scratch, rules, changes)
+                more = own, work, part.examples, scratch, part.rules
+                leave_out(pool.forest, begins, slots, next(known), *more, changes)
+        self._rooms.append(room)
         return changes
+
+    def _room(self, largest: int) -> tuple[int, list[tuple[TreeWalk, ForestArrays, ForestScratch]]]:
+        """Return scratch for groups of so many rows, for one thread."""
+        with suppress(IndexError):  # other threads took the last
+            if (room := self._rooms.pop())[0] >= largest:
+                return room
+        rooms = []
+        for part in self._trees:
+            pools, rules = part.pools, part.rules
+            rows = max(int(most_rows(pool.forest)) for pool in pools) + 1
+            trees, sizes = max(len(pool.forest.roots) for pool in pools), (largest, part.options.copies)
+            walk = _walk(rules, len(part.examples.y), trees, len(self._X), *sizes, self.votes.shape[1])
+            scratch = new_scratch(rows, part.width, rules, part.examples.categorical)
+            rooms.append((walk, _workspace(pools[0].forest, rules, rows), scratch))
+        return largest, rooms
