@@ -4,10 +4,11 @@ Works:
   window   hours of many keys, a window of days by event time; the peer trains LightGBM anew for each key and day on the
            rows in the window (a sample of keys and days, of which the mean is multiplied by the number of trainings).
            Processor time of both; the digests of the sampled keys are compared with runs of these keys alone.
-  many     very many keys of few rows: throughput, memory, and the checkpoint's time and size.
+  many     very many keys of few rows: throughput, memory, processor time of the whole run, the checkpoint's time and
+           size; with another checkout, in turn with it.
 
 Run: python benchmarks/keyed.py --work window [--keys 2000] [--days 90] [--window 60] [--learner fudyadt]
-    [--sample KEYS] [--every DAYS] [--rows OF_A_KEY]
+    [--sample KEYS] [--every DAYS] [--rows OF_A_KEY] [--before CHECKOUT] [--repeats 3] [--actors 0]
 
 The rows of ``window`` and ``many`` are drawn: ten standard normal numbers, and the label tells on which side of a
 plane of the key's own a row is, blurred by noise of half a standard deviation.
@@ -15,8 +16,11 @@ plane of the key's own a row is, blurred by noise of half a standard deviation.
 
 import argparse
 import json
+import os
 import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from harness import arguments, print_machine, show
+from harness import ROOT, arguments, print_machine, show
 
 import pipelines
 
@@ -128,13 +132,45 @@ def many(given: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
     pq.write_table(pa.table(columns), path)
     made = config(path, given, stream={"model": "incremental"})
     del made["source"]["ts"]
-    began = time.perf_counter()
-    run = pipelines.replay(made, folder / "run")
-    yield "wall seconds", round(time.perf_counter() - began, 1)
-    yield "updates a second", round(run.summary["updates_per_second"])
-    yield "peak MB", round(run.summary["peak_rss_bytes"] / 1e6)
-    written = run.summary["checkpoints"]
-    yield "checkpoints: seconds, MB", (round(written["seconds"], 1), round(written["bytes"] / 1e6, 1))
+    if given.actors:
+        made["cluster"] = {"backend": "ray", "shards": given.actors}
+    checkouts = ({"before": given.before.resolve()} if given.before else {}) | {"now": ROOT}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
+    for turn in range(1 + given.repeats):  # the first one fills the caches
+        for name, checkout in checkouts.items():
+            one = replayed(checkout, made, folder / f"{name} {turn}")
+            found[name] += [one] if turn else []
+    for name, runs in found.items():
+        yield f"{name}: digest", sorted({one.pop("digest") for one in runs})
+        for figure in runs[0]:
+            yield f"{name}: {figure}", round(statistics.median(one[figure] for one in runs), 1)
+
+
+#: Runs a config with a checkout, and prints figures of the run.
+REPLAY = """
+import json, resource, sys, time
+import pipelines
+began = time.perf_counter(), time.process_time()
+run = pipelines.replay(json.loads(sys.argv[1]), sys.argv[2])
+wall, processor = time.perf_counter() - began[0], time.process_time() - began[1]
+summary = run.summary
+print(json.dumps({
+    "file": pipelines.__file__, "digest": run.digest, "wall seconds": wall, "processor seconds": processor,
+    "processor us an update": 1e6 * processor / summary["updates"],
+    "updates a second of the stream": summary["updates_per_second"], "peak MB": summary["peak_rss_bytes"] / 1e6,
+    "checkpoints: seconds": summary["checkpoints"]["seconds"], "checkpoints: MB": summary["checkpoints"]["bytes"] / 1e6,
+}))
+"""
+
+
+def replayed(checkout: Path, made: dict[str, Any], folder: Path) -> dict[str, Any]:
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    command = [sys.executable, "-c", REPLAY, json.dumps(made), str(folder)]
+    called: dict[str, Any] = {"capture_output": True, "text": True, "check": True}
+    told = subprocess.run(command, env=environment, cwd=checkout, **called).stdout
+    found: dict[str, Any] = json.loads(told.splitlines()[-1])
+    assert Path(found.pop("file")).is_relative_to(checkout), "another checkout was imported"
+    return found
 
 
 WORKS = {"window": window, "many": many}
@@ -142,7 +178,8 @@ WORKS = {"window": window, "many": many}
 if __name__ == "__main__":
     chosen = {"work": {"action": "append", "choices": WORKS, "required": True}}
     chosen |= {"learner": {"choices": OPTIONS, "default": "fudyadt"}}
-    sizes = {"keys": 2_000, "days": 90, "window": 60, "rows": 100, "sample": 10, "every": 11}
+    sizes = {"keys": 2_000, "days": 90, "window": 60, "rows": 100, "sample": 10, "every": 11, "repeats": 3, "actors": 0}
+    sizes |= {"before": Path}
     given = arguments(__doc__, **chosen, **sizes)
     print_machine("lightgbm")
     for work in given.work:

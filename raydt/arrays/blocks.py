@@ -309,6 +309,17 @@ class RaggedStore:
         return self.begin.nbytes + self.end.nbytes + self.values.nbytes
 
 
+# Arrays of very many holders, one after another: what is asked of each name is asked of all holders at once.
+
+
+class Column(NamedTuple):
+    """The arrays of one name."""
+
+    values: AnyArray  #: All of them, flat.
+    shapes: Ints  #: Shape (arrays, dimensions).
+    places: Ints  #: Shape (arrays,), ascending: the number of the holder of each.
+
+
 # Arrays that are read when they are asked for, so that not all of them are in memory at once.
 
 Key = TypeVar("Key")

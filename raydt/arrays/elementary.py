@@ -310,3 +310,48 @@ def below_at(key: np.uint64, counter: int, n: int) -> int:
     """:func:`below` of one counter, for use inside Numba kernels."""
     number: int = np.int64(uniform_at(key, counter) * n)
     return number
+
+
+# The bits of numbers, and pairs in order, for kernels.
+
+
+@emitted_kernel
+def bits_of(typing_context: Any, x: Any) -> Any:
+    """The bits of a float64, as an int64."""
+    from llvmlite import ir
+    from numba.core import types
+
+    if x != types.float64:
+        return None
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(x), emit
+
+
+@inner_kernel
+def sort_pairs(keys: Any, values: Any, n: int) -> None:
+    """Sort the first n keys, which all differ, and their values with them: by Shell's method, for few of them."""
+    gap = np.int64(1)
+    while gap < n:
+        gap = 3 * gap + 1
+    while gap > 1:
+        gap //= 3
+        for i in range(gap, n):
+            key, value, at = keys[i], values[i], i
+            while at >= gap and keys[at - gap] > key:
+                keys[at], values[at] = keys[at - gap], values[at - gap]
+                at -= gap
+            keys[at], values[at] = key, value
+
+
+# Arrays that have something of many things, one after another.
+
+
+def largest_between(values: Ints, edges: Ints) -> Ints:
+    """Return the largest value between every two edges, -1 where there is none."""
+    found, some = np.full(len(edges) - 1, -1, dtype=np.int64), np.flatnonzero(np.diff(edges))
+    if len(some):
+        found[some] = np.maximum.reduceat(values, edges[some])
+    return found

@@ -42,8 +42,10 @@ CLOCK, MOST_BUCKETS, LEAST_SIDE, GRACE = 32, 5, 5, 10
 #: Registers of a window: outcomes in it, errors in it, outcomes since it began, used sizes of buckets.
 WIDTH, ERRORS, TICK, SIZES = 0, 1, 2, 3
 
-#: Mask of a place in the ring of one size, which has room for MOST_BUCKETS + 1.
-_RING = 7
+#: Places in the ring of one size, which has room for MOST_BUCKETS + 1: a power of two, and the mask of a place.
+RING, _RING = 8, 7
+#: Sizes of buckets in a window of any number of outcomes.
+MOST_SIZES = 64
 _LOG_2 = math.log(2.0)
 
 
@@ -51,23 +53,28 @@ class Adwin(NamedTuple):
     """A window of outcomes."""
 
     reg: Ints  #: Shape (4,): registers ``WIDTH`` to ``SIZES``.
-    #: ``used``, ``first``: Shape (64,): buckets of 2^k outcomes: how many, and where in its ring of ``errors`` the
+    #: ``used``, ``first``: Shape (sizes,): buckets of 2^k outcomes: how many, and where in its ring of ``errors`` the
     #: oldest is.
     used: Ints
     first: Ints
-    errors: Ints  #: Shape (64, 8): errors of each bucket.
+    errors: Ints  #: Shape (sizes, 8): errors of each bucket.
     sides: Floats  #: Shape (2,): shares of errors before and after the last change that was found.
 
 
 def new_adwin() -> Adwin:
-    """Return an empty window."""
+    """Return an empty window with room for any number of outcomes."""
     return Adwin(
         np.zeros(4, dtype=np.int64),
-        np.zeros(64, dtype=np.int64),
-        np.zeros(64, dtype=np.int64),
-        np.zeros((64, _RING + 1), dtype=np.int64),
+        np.zeros(MOST_SIZES, dtype=np.int64),
+        np.zeros(MOST_SIZES, dtype=np.int64),
+        np.zeros((MOST_SIZES, RING), dtype=np.int64),
         np.zeros(2),
     )
+
+
+def sizes_for(outcomes: int) -> int:
+    """Return how many sizes of buckets a window of so many outcomes may have; it has five of all but the largest."""
+    return outcomes.bit_length() + 1
 
 
 @inner_kernel
@@ -144,6 +151,7 @@ def _check(window: Any, delta: float) -> int:
     reg[:] = 0
     used[:] = 0
     first[:] = 0
+    errors[:] = 0  # so that what a state leaves out is 0
     return 1 if window.sides[1] > window.sides[0] else -1
 
 

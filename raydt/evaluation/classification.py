@@ -8,16 +8,20 @@ far, ties to the smaller class; before any label is known both predict class 0. 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.elementary import AnyArray, Bools, Floats, Int32s, Ints
-from raydt.evaluation.adwin import Adwin, new_adwin
+from raydt.arrays.addresses import WORDS, array_at
+from raydt.arrays.elementary import AnyArray, Bools, Floats, Int32s, Ints, largest_between
+from raydt.arrays.kernel import kernel
+from raydt.evaluation.adwin import MOST_SIZES, RING, SIZES, WIDTH, Adwin, sizes_for
 from raydt.evaluation.scoring import (
     CLASS_SCORES,
     DELTA,
@@ -27,6 +31,7 @@ from raydt.evaluation.scoring import (
     LAST,
     LEADER,
     LEARNER,
+    LEVELS,
     MAJORITY,
     NO_CHANGE,
     NO_LEVEL,
@@ -74,15 +79,149 @@ class Hits:
     majority: int = 0
 
 
-class _Moment(NamedTuple):
-    """The counts at one moment: what scores are made from. Arrays as in ``ClassCounts``."""
+# What an evaluation counts lies in one buffer, so that one compiled call finds what very many evaluations count.
 
-    hits: Ints
-    classes: Ints
-    faded: Floats
-    faded_classes: Floats
+
+class Tables(NamedTuple):
+    """What an evaluation of K classes counts, but for the table of ranks: arrays one after another in a buffer."""
+
+    #: ``hits``, ``classes``, ``faded``, ``faded_classes``, ``confusion``: As in :class:`ClassCounts`.
+    hits: Any
+    registers: Any  #: Shape (2,): ``LAST`` and ``LEADER``.
+    adwin_reg: Any  #: ``adwin_reg``, ``adwin_sides`` ...: As in :class:`Adwin`.
+    inserted: Any  #: Shape (K,): labels learned so far by class, scored or not.
+    classes: Any
+    faded: Any
+    faded_classes: Any
+    confusion: Any
+    adwin_sides: Any
+    adwin_used: Any
+    adwin_first: Any
+    adwin_errors: Any
+
+
+_INTS, _FLOATS = np.empty(0, dtype=np.int64), np.empty(0)
+_PAIRS, _FLOAT_PAIRS = _INTS.reshape(0, 0), _FLOATS.reshape(0, 0)
+#: Of what types they are.
+_LIKE = Tables(*(_INTS, _INTS, _INTS, _INTS, _PAIRS, _FLOATS, _FLOAT_PAIRS, _PAIRS, _FLOATS, _INTS, _INTS, _PAIRS))
+
+
+#: Those with a row for each size of buckets.
+BUCKETS = ("adwin_used", "adwin_first", "adwin_errors")
+
+
+class _Layout(NamedTuple):
+    """Where the arrays of a buffer are, in words of eight bytes."""
+
+    words: int  #: Length of the buffer.
+    begin: Tables
+    shape: Tables
+    addresses: tuple[int, ...]  #: As :attr:`raydt.arrays.addresses.Addresses.words` of a buffer at address 0.
+
+
+@functools.lru_cache(1 << 10)
+def _layout(K: int, sizes: int) -> _Layout:
+    """Return the layout for K classes and so many sizes of buckets."""
+    shape = Tables((4,), (2,), (4,), (K,), (3, K), (4,), (2, K), (K, K), (2,), (sizes,), (sizes,), (sizes, RING))
+    *begin, words = accumulate((math.prod(one) for one in shape), initial=0)
+    addresses = [word for at, one in zip(begin, shape, strict=True) for word in (8 * at, *one, 0, 0)[:WORDS]]
+    return _Layout(words, Tables(*begin), shape, tuple(addresses))
+
+
+def _laid_out(buffer: Ints, layout: _Layout) -> Tables:
+    """Return the arrays of a buffer, as views."""
+    each = zip(layout.shape, _LIKE, layout.begin, strict=True)
+    return Tables(*(np.ndarray(shape, like.dtype, buffer, 8 * begin) for shape, like, begin in each))
+
+
+class _Ranks(NamedTuple):
+    """What is not 0 in the tables of ranks of some evaluations, one after another."""
+
+    begin: Ints  #: Shape (evaluations + 1,): where those of each begin.
+    places: Int32s
+    numbers: Ints
+
+
+@kernel
+def _score_many(
+    listed: Any, layouts: Any, like: Any, edges: Any, given: Any, before: Any, after: Any, rules: Any, work: Any,
+    found: Any, raised: Any,
+) -> None:  # fmt: skip
+    """Score rows of some evaluations as :meth:`Prequential.update` does. O(rows K + evaluations LEVELS).
+
+    ``listed``, shape (evaluations, 3), has the address of each buffer, its entry of ``layouts``, and whether it has
+    ranks. ``given`` are all rows, those of each between two ``edges``; ``work`` is room for addresses, and zeros.
+    """
+    unit, factor, delta = rules
+    words, dense = work
+    width, n = np.int64(dense.shape[1]), np.int64(0)
+    after.begin[0] = 0
+    for k in range(len(raised)):
+        begin, end = edges[k], edges[k + 1]
+        for i in range(len(words)):
+            words[i] = layouts[listed[k, 1], i]
+            if i % WORDS == 0:
+                words[i] += listed[k, 0]
+        own = array_at(like, words, 0)
+        truth, no_change, majority = given.truth[begin:end], given.no_change[begin:end], given.majority[begin:end]
+        learner, levels, weight = given.learner[begin:end], given.levels[begin:end], given.weight[begin:end]
+        rival_classes(truth, own.inserted, own.registers, no_change, majority)
+        predictions = Predictions(truth, learner, no_change, majority, levels, weight)
+        for i in range(before.begin[k], before.begin[k + 1]):
+            dense[before.places[i] // width, before.places[i] % width] = before.numbers[i]
+        counts = ClassCounts(own.confusion, own.hits, own.classes, own.faded, own.faded_classes, dense)
+        adwin = Adwin(own.adwin_reg, own.adwin_used, own.adwin_first, own.adwin_errors, own.adwin_sides)
+        at = Found(found.place[begin:end], found.sides[begin:end], found.width[begin:end])
+        raised[k] = score_classes(predictions, counts, unit, factor, adwin, delta, at)
+        if listed[k, 2] != 0:
+            for side in range(2):
+                for level in range(width):
+                    if dense[side, level] != 0:
+                        after.places[n], after.numbers[n] = side * width + level, dense[side, level]
+                        dense[side, level] = 0
+                        n += 1
+        after.begin[k + 1] = n
+
+
+#: What a moment keeps: so many arrays, those before the confusion, and their words: without classes, and of each class.
+_FRONT = Tables._fields.index("confusion")
+_BARE = _layout(0, 0).begin.confusion
+_OF_CLASS = _layout(1, 0).begin.confusion - _BARE
+#: Word with the width of the window of ADWIN.
+_WIDTH = _layout(0, 0).begin.adwin_reg + WIDTH
+_NOTHING = np.zeros(_BARE, dtype=np.int64)
+
+
+class _Moment(NamedTuple):
+    """The counts at one moment: what scores are made from."""
+
+    front: Ints  #: ``hits`` to ``faded_classes``, as they are in a buffer.
     auc: float = math.nan
     window_auc: float = math.nan
+
+    @property
+    def hits(self) -> Ints:
+        """Return the counts of hits."""
+        return self.front[: MAJORITY + 1]
+
+    @property
+    def classes(self) -> Ints:
+        """Return the counts by class."""
+        K = (len(self.front) - _BARE) // _OF_CLASS
+        begin = _layout(K, 0).begin.classes
+        return self.front[begin : begin + 3 * K].reshape(3, K)
+
+
+def _stacked(fronts: Sequence[Ints]) -> Tables:
+    """Return ``hits`` to ``faded_classes`` at some moments of one number of classes, one behind another in each."""
+    rows = np.array(fronts)
+    layout = _layout((rows.shape[1] - _BARE) // _OF_CLASS, 0)
+    each = zip(layout.begin, layout.begin[1:], layout.shape, _LIKE, strict=False)
+    found = [
+        rows[:, begin:end].view(like.dtype).reshape(len(rows), *shape)
+        for begin, end, shape, like in islice(each, _FRONT)
+    ]
+    return Tables(*found, *[None] * (len(_LIKE) - _FRONT))
 
 
 class Prequential(Evaluation):
@@ -101,54 +240,67 @@ class Prequential(Evaluation):
     ) -> None:
         self.positive, self._fading, self._delta = positive, fading, delta
         self._unit = UNIT if weighted else 1  # what counts once
-        self.inserted = np.zeros(0, dtype=np.int64)  #: labels learned so far by class, scored or not
-        #: counts of all scored predictions; they grow with the classes seen
-        self.counts = ClassCounts(
-            confusion=np.zeros((0, 0), dtype=np.int64),
-            hits=np.zeros(4, dtype=np.int64),
-            classes=np.zeros((3, 0), dtype=np.int64),
-            faded=np.zeros(4),
-            faded_classes=np.zeros((2, 0)),
-            ranks=no_ranks(),
-        )
-        self.alarms = 0  #: alarms so far
-        self._resting: Sparse | None = None  # the table of ranks, while it is not needed
+        self._room = 0, 0  # classes, which grow with those seen, and sizes of buckets of ADWIN
+        self._buffer = _NOTHING  # what is counted of all scored predictions
+        self._seen: Tables | None = None  # its arrays, while they are looked at
+        self._dense = _NO_RANKS  # the table of ranks; empty before the first score
+        self._resting: Sparse | None = None  # what is not 0 in it, while it is not needed
         self._window_ranks: Sparse = NONE  # the table where the window began
-        self._registers = np.zeros(2, dtype=np.int64)
-        self._adwin = new_adwin()
+        self.alarms = 0  #: alarms so far
         self._found: list[Alarm] = []
         self._marked: list[_Moment] = []
-        self._before: _Moment = self._moment(NONE)
+        self._before = _Moment(_NOTHING)
+        self._fit(0, 0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes that a copy has: it looks at its own buffer."""
+        return {**self.__dict__, "_seen": None}
+
+    @property
+    def _tables(self) -> Tables:
+        """The arrays of the buffer."""
+        if self._seen is None:
+            self._seen = _laid_out(self._buffer, _layout(*self._room))
+        return self._seen
 
     def rest(self) -> None:
         """Keep the table of ranks as what is not 0 in it, until the next prediction: for one of very many streams.
 
         O(LEVELS), as a call of :meth:`score` is then; without scores O(1).
         """
-        if self.counts.ranks.size:
-            self._resting = sparse_ranks(self.counts.ranks)
-            self.counts = self.counts._replace(ranks=_NO_RANKS)
+        self._seen = None
+        if self._dense.size:
+            self._resting, self._dense = sparse_ranks(self._dense), _NO_RANKS
 
     def _ranks(self) -> Sparse:
         """Return what is not 0 in the table of ranks."""
-        return sparse_ranks(self.counts.ranks) if self._resting is None else self._resting
+        return sparse_ranks(self._dense) if self._resting is None else self._resting
 
     @property
     def confusion(self) -> Ints:
         """Return counts by true class (row) and predicted class (column), shape (K, K)."""
-        return self.counts.confusion
+        confusion: Ints = self._tables.confusion
+        return confusion
+
+    @property
+    def inserted(self) -> Ints:
+        """Return labels learned so far by class, scored or not, shape (K,)."""
+        inserted: Ints = self._tables.inserted
+        return inserted
 
     def rivals(self, truth: Codes) -> tuple[Codes, Codes]:
         """Learn labels: what *no change* and *majority* predicted just before each, two arrays of shape (n,)."""
         no_change, majority = np.empty(len(truth), dtype=np.int32), np.empty(len(truth), dtype=np.int32)
         if len(truth):
-            self._grow(int(truth.max()) + 1)
-            rival_classes(np.ascontiguousarray(truth), self.inserted, self._registers, no_change, majority)
+            self._fit(int(truth.max()) + 1, 0)
+            own = self._tables
+            rival_classes(np.ascontiguousarray(truth), own.inserted, own.registers, no_change, majority)
         return no_change, majority
 
     def rivals_now(self) -> tuple[int, int]:
         """Return what *no change* and *majority* would predict now."""
-        return int(self._registers[LAST]), int(self._registers[LEADER])
+        registers = self._tables.registers
+        return int(registers[LAST]), int(registers[LEADER])
 
     def score(
         self,
@@ -163,10 +315,9 @@ class Prequential(Evaluation):
         n = len(truth)
         if n == 0:
             return
-        self._grow(int(max(truth.max(), prediction.max())) + 1)
-        if not self.counts.ranks.size and (levels is not None or self._resting is not None):
-            self.counts = self.counts._replace(ranks=dense_ranks(self._resting or NONE))
-            self._resting = None
+        self._fit(int(max(truth.max(), prediction.max())) + 1, n)
+        if not self._dense.size and (levels is not None or self._resting is not None):
+            self._dense, self._resting = dense_ranks(self._resting or NONE), None
         found = Found(np.empty(n, dtype=np.int64), np.empty((n, 2)), np.empty(n, dtype=np.int64))
         no_change, majority = rivals
         predictions = Predictions(
@@ -174,12 +325,69 @@ class Prequential(Evaluation):
             levels=_NO_LEVELS if levels is None else np.ascontiguousarray(levels),
             weight=np.full(n, self._unit) if weight is None else weight.astype(np.int64),
         )
-        raised = score_classes(predictions, self.counts, self._unit, self._fading, self._adwin, self._delta, found)
-        for k in range(raised):
-            place = int(found.place[k])
-            at = place if seq is None else int(seq[place])
+        own = self._tables
+        counts = ClassCounts(own.confusion, own.hits, own.classes, own.faded, own.faded_classes, self._dense)
+        adwin = Adwin(own.adwin_reg, own.adwin_used, own.adwin_first, own.adwin_errors, own.adwin_sides)
+        raised = score_classes(predictions, counts, self._unit, self._fading, adwin, self._delta, found)
+        self._take_raised(raised, found, 0, np.arange(n) if seq is None else seq)
+
+    def _take_raised(self, raised: int, found: Found, begin: int, seq: Ints) -> None:
+        """Take so many alarms that were found in rows from ``begin`` on; ``seq`` are the numbers of all rows."""
+        for k in range(begin, begin + raised):
+            at = int(seq[begin + found.place[k]])
             self._found.append(Alarm(at, int(found.width[k]), float(found.sides[k, 0]), float(found.sides[k, 1])))
         self.alarms += raised
+
+    @staticmethod
+    def update_all(
+        evaluations: Sequence[Any],
+        edges: Ints,
+        truth: Codes,
+        prediction: Codes,
+        levels: AnyArray,
+        scored: Sequence[bool],
+        seq: Ints,
+    ) -> None:
+        """As in the base class: by one call, since a few rows take less time than a call of one evaluation."""
+        if len(evaluations) == 1:
+            Evaluation.update_all(evaluations, edges, truth, prediction, levels, scored, seq)
+            return
+        n, begins, rooms = len(truth), edges.tolist(), dict[tuple[int, int], int]()
+        most = largest_between(np.maximum(truth, prediction), edges).tolist()
+        listed: list[tuple[int, int, bool]] = []
+        ranks: list[Sparse] = []
+        for one, largest, begin, end, known in zip(evaluations, most, begins[:-1], begins[1:], scored, strict=True):
+            one.rest()
+            one._fit(largest + 1, end - begin)
+            kept = begin < end and (known or one._resting is not None)
+            ranks.append((one._resting or NONE) if kept else NONE)
+            listed.append((one._buffer.ctypes.data, rooms.setdefault(one._room, len(rooms)), kept))
+        before = _Ranks(
+            np.append(0, np.cumsum([len(places) for places, _ in ranks])),
+            np.concatenate([places for places, _ in ranks]),
+            np.concatenate([numbers for _, numbers in ranks]),
+        )
+        m = len(before.places) + n
+        after = _Ranks(np.empty_like(before.begin), np.empty(m, dtype=np.int32), np.empty(m, dtype=np.int64))
+        one = evaluations[0]
+        given = Predictions(
+            *(np.ascontiguousarray(truth), np.ascontiguousarray(prediction)),
+            *(np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)),
+            levels=np.ascontiguousarray(levels),
+            weight=np.full(n, one._unit),
+        )
+        layouts = np.array([_layout(*room).addresses for room in rooms], dtype=np.int64)
+        found = Found(np.empty(n, dtype=np.int64), np.empty((n, 2)), np.empty(n, dtype=np.int64))
+        raised = np.zeros(len(evaluations), dtype=np.int64)
+        rest = (one._unit, one._fading, one._delta), (np.empty_like(layouts[0]), no_ranks(LEVELS + 1))
+        _score_many(np.array(listed), layouts, _LIKE, edges, given, before, after, *rest, found, raised)
+        ends = after.begin.tolist()
+        for k, (one, (_, _, kept), alarms) in enumerate(zip(evaluations, listed, raised.tolist(), strict=True)):
+            if kept:  # copies: others may keep theirs for longer
+                part = slice(ends[k], ends[k + 1])
+                one._resting = after.places[part].copy(), after.numbers[part].copy()
+            if alarms:
+                one._take_raised(alarms, found, begins[k], seq)
 
     def take_alarms(self) -> list[Alarm]:
         """Return alarms since the last call."""
@@ -188,64 +396,84 @@ class Prequential(Evaluation):
 
     def state(self) -> dict[str, Any]:
         """Return all that later scores depend on: integers and copies of arrays. O(K^2)."""
-        return self._without_ranks() | {name: dense_ranks(ranks) for name, ranks in self._tables().items()}
+        found = self._state() | {name: dense_ranks(ranks) for name, ranks in self._rank_tables().items()}
+        found |= {name: with_length(found[name], MOST_SIZES) for name in BUCKETS}
+        return {name: one.copy() if isinstance(one, np.ndarray) else one for name, one in found.items()}
 
     def narrow_state(self) -> dict[str, Any]:
-        """Return the same without the zeros of tables of ranks (:mod:`raydt.keyed.members`)."""
-        found = self._without_ranks()
-        for name, ranks in self._tables().items():
+        """Return the same without the zeros of tables of ranks and of ADWIN (:mod:`raydt.keyed.members`).
+
+        Arrays are those that the next prediction changes.
+        """
+        found, sizes = self._state(), int(self._tables.adwin_reg[SIZES])
+        found |= {name: found[name][:sizes] for name in BUCKETS}
+        self._seen = None
+        for name, ranks in self._rank_tables().items():
             del found[name]
             found[f"{name}_places"], found[f"{name}_numbers"] = ranks
         return found
 
-    def _tables(self) -> dict[str, Sparse]:
+    def _rank_tables(self) -> dict[str, Sparse]:
         """Return the tables of ranks, by their names in a state; none if nothing has a score."""
-        if self._resting is None and not self.counts.ranks.size:
+        if self._resting is None and not self._dense.size:
             return {}
         return {"ranks": self._ranks(), "window_ranks": self._window_ranks}
 
-    def _without_ranks(self) -> dict[str, Any]:
-        """Return the state of an evaluation in which nothing has a score."""
-        window = {"hits": self._before.hits, "classes": self._before.classes, "ranks": _NO_RANKS}
+    def _state(self) -> dict[str, Any]:
+        """Return the state of an evaluation in which nothing has a score, with the arrays as they are."""
+        own, before = self._tables, self._before
         return {
-            **_copied(self.counts._replace(ranks=_NO_RANKS)._asdict()),
-            "inserted": self.inserted.copy(),
-            "registers": self._registers.copy(),
+            **{name: getattr(own, name) for name in ClassCounts._fields if name != "ranks"},
+            "ranks": _NO_RANKS,
+            "inserted": own.inserted,
+            "registers": own.registers,
             "alarms": self.alarms,
-            **_copied(self._adwin._asdict(), "adwin_"),
-            **_copied(window, "window_"),
+            **{f"adwin_{name}": getattr(own, f"adwin_{name}") for name in Adwin._fields},
+            "window_hits": before.hits,
+            "window_classes": before.classes,
+            "window_ranks": _NO_RANKS,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from what :meth:`state` or :meth:`narrow_state` gave, after the rows were taken. O(K^2).
 
-        What it lacks begins here. ValueError for tables of ranks that no predictions have.
+        What it lacks begins here. ValueError for tables of ranks that no predictions have, and for arrays of lengths
+        that do not fit.
         """
         if "hits" not in state:
             state = former_prequential(state)
-        self._resting = ranks_in(state, "ranks")
-        if self._resting is not None:
-            state = {**state, "ranks": _NO_RANKS}
-        self.counts = ClassCounts(**{name: np.array(state[name]) for name in ClassCounts._fields})
-        self.inserted, self._registers = np.array(state["inserted"]), np.array(state["registers"])
+        self._resting, self._dense = ranks_in(state, "ranks"), _NO_RANKS
+        if self._resting is None:
+            self._dense = np.array(state["ranks"])
+        given = {name: np.asarray(state[name]) for name in Tables._fields}
+        K, sizes = len(given["inserted"]), len(given["adwin_used"])
+        self._room, self._buffer, self._seen = (0, 0), _NOTHING, None
+        self._fit(K, int(given["adwin_reg"][WIDTH]), sizes)
+        for name, array in zip(Tables._fields, self._tables, strict=True):
+            part = given[name]
+            if part.shape != ((sizes, *array.shape[1:]) if name in BUCKETS else array.shape):
+                raise ValueError(message("states.impossible", array=name))
+            array[: len(part)] = part
         self.alarms, self._found, self._marked = int(state["alarms"]), [], []
-        self._adwin = Adwin(*(np.array(state[f"adwin_{name}"]) for name in Adwin._fields))
         self._before, self._window_ranks = self._moment(), self._ranks()
         if "window_hits" in state:
             self._window_ranks = ranks_in(state, "window_ranks") or sparse_ranks(np.array(state["window_ranks"]))
             if not is_since(self._window_ranks, self._ranks()):
                 raise ValueError(message("states.impossible", array="window_ranks"))
-            hits, classes = np.array(state["window_hits"]), np.array(state["window_classes"])
-            self._before = self._before._replace(hits=hits, classes=classes)
+            K = np.shape(state["window_classes"])[1]
+            buffer = np.zeros(_layout(K, 0).words, dtype=np.int64)
+            since = _laid_out(buffer, _layout(K, 0))
+            since.hits[:], since.classes[:] = state["window_hits"], state["window_classes"]
+            self._before = self._before._replace(front=buffer[: _BARE + _OF_CLASS * K])
 
     def sums(self) -> Ints:
         """Return counts that may be added up over several streams: scored, and right ones as in :class:`Hits`."""
-        sums: Ints = self.counts.hits.copy()
+        sums: Ints = self._buffer[: MAJORITY + 1].copy()
         return sums
 
     def snapshot(self) -> Hits:
         """Return hits so far; O(1)."""
-        return Hits(*self.counts.hits.tolist())
+        return Hits(*self.sums().tolist())
 
     def scores(self) -> dict[str, float]:
         """Return ``accuracy``, ``f1``, ``macro_f1``, ``kappa``, ``kappa_temporal``, ``kappa_m`` and ``auc``.
@@ -255,22 +483,26 @@ class Prequential(Evaluation):
         hit is 0. Everything is NaN before the first scored prediction, and a kappa while what it is compared with is
         always right. O(K^2).
         """
-        return {name: float(values[0]) for name, values in _scores([self._moment()], self.positive).items()}
+        now = self._moment()
+        found = _scores(_stacked([now.front]), [now.auc], self.positive)
+        return {name: float(values[0]) for name, values in found.items()}
 
     def faded(self) -> dict[str, float]:
         """Return ``faded_accuracy`` and the faded kappas: a prediction counts less with each that follows. O(K)."""
-        return {name: float(values[0]) for name, values in _faded([self._moment()]).items()}
+        return {name: float(values[0]) for name, values in _faded(_stacked([self._moment().front])).items()}
 
     def baselines(self) -> dict[str, float]:
         """Return the accuracy of the trivial predictors on the same predictions."""
-        return {name: float(values[0]) for name, values in _baselines(self.counts.hits[None]).items()}
+        return {name: float(values[0]) for name, values in _baselines(self.sums()[None]).items()}
 
     def mark(self) -> None:
         """End a window here, and keep the counts of this moment for :meth:`take_rows`. O(K), with scores O(LEVELS)."""
         ranks = self._ranks()
         moment = self._moment(ranks)
-        scored = int(moment.hits[SCORED] - (self._marked or [self._before])[-1].hits[SCORED])
-        self._marked.append(moment._replace(window_auc=self._auc(scored, ranks, self._window_ranks)))
+        scored = int(moment.front[SCORED] - (self._marked or [self._before])[-1].front[SCORED])
+        whole = scored == moment.front[SCORED] and not len(self._window_ranks[0])
+        since = moment.auc if whole else self._auc(scored, ranks, self._window_ranks)
+        self._marked.append(moment._replace(window_auc=since))
         self._window_ranks = ranks
 
     def take_rows(self) -> dict[str, Floats]:
@@ -293,7 +525,7 @@ class Prequential(Evaluation):
         Moments of one number of classes are taken together: the sum of floats depends on how many zeros are among them.
         """
         rows = {name: np.empty(len(marked)) for name in self.columns}
-        widths = np.array([moment.classes.shape[1] for moment, _ in marked], dtype=np.int64)
+        widths = (np.array([len(moment.front) for moment, _ in marked], dtype=np.int64) - _BARE) // _OF_CLASS
         for K in np.unique(widths).tolist():
             places = np.flatnonzero(widths == K)
             for name, values in _rows([marked[i] for i in places.tolist()], self.positive).items():
@@ -313,31 +545,26 @@ class Prequential(Evaluation):
         return "accuracy", hits.learner / hits.scored if hits.scored else math.nan
 
     def _moment(self, ranks: Sparse | None = None) -> _Moment:
-        counts, ranks = self.counts, self._ranks() if ranks is None else ranks
-        return _Moment(
-            hits=counts.hits.copy(),
-            classes=counts.classes.copy(),
-            faded=counts.faded.copy(),
-            faded_classes=counts.faded_classes.copy(),
-            auc=self._auc(int(counts.hits[SCORED]), ranks),
-        )
+        front = self._buffer[: _BARE + _OF_CLASS * self._room[0]].copy()
+        return _Moment(front, self._auc(int(front[SCORED]), self._ranks() if ranks is None else ranks))
 
     def _auc(self, scored: int, ranks: Sparse, since: Sparse = NONE) -> float:
         """Return the AUC; NaN without a positive class, and if not every prediction had a score."""
-        if (not self.positive and len(self.inserted) > 2) or not scored:
+        if (not self.positive and self._room[0] > 2) or not scored:
             return math.nan
         value, ranked = auc(ranks, since, self._unit)
         return value if ranked * self._unit == scored else math.nan
 
-    def _grow(self, classes: int) -> None:
-        if classes > len(self.inserted):
-            self.inserted = _padded(self.inserted, classes)
-            counts = self.counts
-            self.counts = counts._replace(
-                confusion=_padded(_padded(counts.confusion, classes).T, classes).T.copy(),
-                classes=_padded(counts.classes, classes),
-                faded_classes=_padded(counts.faded_classes, classes),
-            )
+    def _fit(self, classes: int, predictions: int, sizes: int = 0) -> None:
+        """Make room for so many classes, and for so many more predictions, or sizes of buckets."""
+        K, have = self._room
+        sizes = max(have, sizes, sizes_for(int(self._buffer[_WIDTH]) + predictions))
+        if classes <= K and sizes <= have:
+            return
+        self._room, before = (max(classes, K), sizes), self._tables if K else ()
+        self._buffer, self._seen = np.zeros(_layout(*self._room).words, dtype=np.int64), None
+        for old, new in zip(before, self._tables, strict=False):
+            new[tuple(map(slice, old.shape))] = old
 
 
 def _padded(counts: AnyArray, K: int) -> AnyArray:
@@ -350,46 +577,42 @@ def _padded(counts: AnyArray, K: int) -> AnyArray:
     return padded
 
 
-def _copied(arrays: Mapping[str, AnyArray], prefix: str = "") -> dict[str, AnyArray]:
-    return {prefix + name: array.copy() for name, array in arrays.items()}
+def with_length(array: AnyArray, length: int) -> AnyArray:
+    """Return an array with so many rows: without its last ones, or with zeros behind them."""
+    found = np.zeros((length, *array.shape[1:]), dtype=array.dtype)
+    found[: len(array)] = array[:length]
+    return found
 
 
 def _rows(marked: Sequence[tuple[_Moment, _Moment]], positive: bool) -> dict[str, Floats]:
     """Return values of the columns at moments of one number of classes."""
-    moments = [moment for moment, _ in marked]
-    windows = [_difference(now, before) for now, before in marked]
-    hits = np.array([window.hits for window in windows])
-    classes = np.array([window.classes for window in windows])
+    now, before = _stacked([moment.front for moment, _ in marked]), [moment for _, moment in marked]
+    hits = now.hits - np.array([one.hits for one in before])
+    classes = now.classes - np.array([_padded(one.classes, now.classes.shape[2]) for one in before])
     windowed = {"accuracy": ratio(hits[:, LEARNER], hits[:, SCORED]), **_kappas(hits, classes)}
     return {
-        **_scores(moments, positive),
+        **_scores(now, [moment.auc for moment, _ in marked], positive),
         **{f"window_{name}": values for name, values in windowed.items()},
-        "window_auc": np.array([moment.window_auc for moment in moments]),
-        **_faded(moments),
-        **_baselines(np.array([moment.hits for moment in moments])),
+        "window_auc": np.array([moment.window_auc for moment, _ in marked]),
+        **_faded(now),
+        **_baselines(now.hits),
         **{f"window_{name}": values for name, values in _baselines(hits).items()},
     }
 
 
-def _scores(moments: Sequence[_Moment], positive: bool) -> dict[str, Floats]:
+def _scores(now: Tables, aucs: Sequence[float], positive: bool) -> dict[str, Floats]:
     """Return scores at moments of one number of classes, K."""
-    hits, classes = np.array([moment.hits for moment in moments]), np.array([moment.classes for moment in moments])
+    hits, classes = now.hits, now.classes
     hit, either = classes[:, RIGHT], classes[:, TRUE] + classes[:, PREDICTED]
     f1, scored, seen, K = ratio(2 * hit, either), hits[:, SCORED], either > 0, classes.shape[2]
-    of_1 = np.nan_to_num(f1[:, 1]) if K > 1 else np.zeros(len(moments))
+    of_1 = np.nan_to_num(f1[:, 1]) if K > 1 else np.zeros(len(hits))
     return {
         "accuracy": ratio(hits[:, LEARNER], scored),
         "f1": np.where((positive or K <= 2) & (scored > 0), of_1, np.nan),
         "macro_f1": ratio(np.where(seen, f1, 0.0).sum(axis=1), seen.sum(axis=1)),
         **_kappas(hits, classes),
-        "auc": np.array([moment.auc for moment in moments]),
+        "auc": np.array(aucs),
     }
-
-
-def _difference(now: _Moment, before: _Moment) -> _Moment:
-    """Return what was counted between two moments."""
-    classes = now.classes - _padded(before.classes, now.classes.shape[1])
-    return now._replace(hits=now.hits - before.hits, classes=classes)
 
 
 def _kappas(hits: AnyArray, classes: AnyArray) -> dict[str, Floats]:
@@ -403,9 +626,9 @@ def _kappas(hits: AnyArray, classes: AnyArray) -> dict[str, Floats]:
     return dict(zip(KAPPAS, values, strict=True))
 
 
-def _faded(moments: Sequence[_Moment]) -> dict[str, Floats]:
-    hits, classes = (np.array([getattr(moment, name) for moment in moments]) for name in ("faded", "faded_classes"))
-    scores = {"accuracy": ratio(hits[:, LEARNER], hits[:, SCORED]), **_kappas(hits, classes)}
+def _faded(now: Tables) -> dict[str, Floats]:
+    hits = now.faded
+    scores = {"accuracy": ratio(hits[:, LEARNER], hits[:, SCORED]), **_kappas(hits, now.faded_classes)}
     return {f"faded_{name}": values for name, values in scores.items()}
 
 

@@ -7,7 +7,8 @@ docs/explanation/evaluation.md. Not here: counting (``raydt.evaluation.scoring``
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -351,6 +352,24 @@ class Evaluation:
         (:mod:`raydt.examples.updates`), of an evaluation that is ``weighted``; else each counts once.
         """
         self.score(truth, prediction, self.rivals(truth), levels, seq, weight)
+
+    @staticmethod
+    def update_all(
+        evaluations: Sequence[Any],
+        edges: Ints,
+        truth: Any,
+        prediction: Any,
+        levels: AnyArray,
+        scored: Sequence[bool],
+        seq: Ints,
+    ) -> None:
+        """Score the rows of several evaluations of one kind, those of each between two ``edges``, as :meth:`update`.
+
+        ``scored`` says of each evaluation if ``levels`` are known.
+        """
+        for one, (begin, end), known in zip(evaluations, pairwise(edges.tolist()), scored, strict=True):
+            part = slice(begin, end)
+            one.update(truth[part], prediction[part], levels[part] if known else None, seq[part])
 
     def state(self) -> dict[str, Any]:
         """Return all that later scores depend on."""

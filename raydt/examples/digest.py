@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raydt.arrays.blocks import empty, grown
-from raydt.arrays.elementary import AnyArray, Arrays, Int32s, Ints, Slots
+from raydt.arrays.elementary import AnyArray, Arrays, Int32s, Ints, Slots, sort_pairs
 from raydt.arrays.kernel import emitted_kernel, inner_kernel, kernel
 from raydt.examples.row_owners import (
     BITS,
@@ -27,7 +27,9 @@ from raydt.examples.row_owners import (
     Ids,
     buckets_of,
     change,
+    key_of,
     keys_of,
+    side_of,
     trie_of,
     with_room,
 )
@@ -544,6 +546,102 @@ def part_of(record: np.dtype[np.void], root: bytes) -> Part:
     kinds = ((name, *(record[name].subdtype or (record[name], ()))) for name in record.names or ())
     named = ",".join(f"{name}{kind.str}{f'({shape[0]})' if shape else ''}" for name, kind, shape in kinds)
     return f"rows {named}", np.frombuffer(root, dtype=np.uint8)
+
+
+# The roots of the trees over the rows of very many stores, whose labels are classes: for kernels, without any object.
+
+#: Words of 32 bits of a row: its id and its label.
+_OF_ROW = 3
+_LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+class RowsWork(NamedTuple):
+    """Room for the tree over the rows of one store."""
+
+    keys: Words
+    slots: Int32s
+    records: npt.NDArray[np.uint32]
+    bytes: npt.NDArray[np.uint8]  #: Those of the records.
+    nodes: Ints  #: Shape (nodes, 4): where the rows of each begin and end, its depth, its first child or -1.
+    hashes: Words  #: Shape (nodes, 4); the root is the first.
+    hash_bytes: npt.NDArray[np.uint8]
+    jobs: HashJobs
+    room: Words
+
+
+def rows_work(rows: int) -> RowsWork:
+    """Return room for so many rows."""
+    nodes = 1 + CHILDREN * (64 // BITS) * (rows // (MOST + 1))  # at each level so many nodes have more than MOST rows
+    records, hashes = np.empty(_OF_ROW * rows, dtype="<u4"), np.empty((nodes, SIZE // 8), dtype="<u8")
+    jobs, room = room_for(nodes)
+    return RowsWork(
+        keys=np.empty(rows, dtype=np.uint64),
+        slots=np.empty(rows, dtype=np.int32),
+        records=records,
+        bytes=records.view(np.uint8),
+        nodes=np.empty((nodes, 4), dtype=np.int64),
+        hashes=hashes,
+        hash_bytes=hashes.view(np.uint8).reshape(-1),
+        jobs=jobs,
+        room=room,
+    )
+
+
+@inner_kernel
+def hash_rows(table: Any, ids: Any, y: Any, work: Any) -> None:
+    """Hash the rows in the slots of a table, as :meth:`RowTree.root` does of ids and labels. O(n log n)."""
+    keys, slots, nodes, jobs = work.keys, work.slots, work.nodes, work.jobs
+    n = np.int64(0)
+    for slot in table:
+        if slot >= 0:
+            keys[n], slots[n] = key_of(ids[slot]), slot
+            n += 1
+    sort_pairs(keys, slots, n)
+    for i in range(n):
+        number = np.uint64(ids[slots[i]])
+        work.records[_OF_ROW * i], work.records[_OF_ROW * i + 1] = number & _LOW, number >> _32
+        work.records[_OF_ROW * i + 2] = y[slots[i]]
+    # All nodes, level by level.
+    nodes[0, 0], nodes[0, 1], nodes[0, 2] = 0, n, 0
+    node, used, leaves = np.int64(0), np.int64(1), np.int64(0)
+    while node < used:
+        begin, end, depth = nodes[node, 0], nodes[node, 1], nodes[node, 2]
+        nodes[node, 3] = used if end - begin > MOST else -1
+        if end - begin > MOST:
+            for c in range(CHILDREN):
+                stop = begin
+                while stop < end and side_of(keys[stop], depth) == c:
+                    stop += 1
+                nodes[used, 0], nodes[used, 1], nodes[used, 2] = begin, stop, depth + 1
+                begin = stop
+                used += 1
+        else:
+            jobs.to[leaves], jobs.begin[leaves], jobs.end[leaves] = node, 4 * _OF_ROW * begin, 4 * _OF_ROW * end
+            leaves += 1
+        node += 1
+    hash_all(LEAF, work.bytes, jobs, leaves, work.room, work.hashes)
+    while node > 0:  # the others, the deepest level first
+        depth, inner = nodes[node - 1, 2], np.int64(0)
+        while node > 0 and nodes[node - 1, 2] == depth:
+            node -= 1
+            first = nodes[node, 3]
+            if first >= 0:
+                jobs.to[inner], jobs.begin[inner], jobs.end[inner] = node, SIZE * first, SIZE * (first + CHILDREN)
+                inner += 1
+        hash_all(INNER, work.hash_bytes, jobs, inner, work.room, work.hashes)
+
+
+#: Parts of a digest of a tree of classes and of its rows, by their roots: the bytes before each.
+_OF_TREE = encoded([("tree", np.zeros(SIZE, dtype=np.uint8))])[:-SIZE]
+_OF_ROWS = encoded([part_of(np.dtype([("id", "<i8"), ("y", "<i4")]), bytes(SIZE))])[:-SIZE]
+_BEGUN = begin_digest((), DIGEST_2)
+
+
+def digest_of_roots(tree: bytes, rows: bytes) -> str:
+    """Return the digest of a tree of classes and its rows, all of weight 1, from their roots."""
+    sha = _BEGUN.copy()
+    sha.update(_OF_TREE + tree + _OF_ROWS + rows)
+    return f"sha256:{sha.hexdigest()}"
 
 
 # The root of the tree of rows where shards own whole rows: hashes of subtrees from each, put together.

@@ -77,7 +77,8 @@ def keys_of(ids: Ids) -> npt.NDArray[np.uint64]:
 
 
 @inner_kernel
-def _key(number: int) -> Any:
+def key_of(number: int) -> Any:
+    """Key of an id, as :func:`keys_of`."""
     z = np.uint64(number)
     z = (z ^ (z >> _30)) * _MIX_1
     z = (z ^ (z >> _27)) * _MIX_2
@@ -85,7 +86,8 @@ def _key(number: int) -> Any:
 
 
 @inner_kernel
-def _side(key: Any, depth: int) -> Any:
+def side_of(key: Any, depth: int) -> Any:
+    """Child of a node at some depth, below which a key is."""
     return np.int64((np.uint64(key) >> np.uint64(64 - BITS - BITS * depth)) & np.uint64(CHILDREN - 1))
 
 
@@ -150,7 +152,7 @@ def _divide(trie: Any, node: int, depth: int) -> None:
     """Give the rows of a full leaf to children."""
     first, begin = _new_leaves(trie), trie.begin[node]
     for i in range(begin, begin + trie.rows[node]):
-        child = first + _side(_key(trie.ids[i]), depth)
+        child = first + side_of(key_of(trie.ids[i]), depth)
         _append(trie, child, trie.rows[child], trie.ids[i], trie.slots[i])
         trie.rows[child] += 1
     _move(trie, node, 0, 0)
@@ -195,7 +197,7 @@ def _touch(trie: Any, key: Any, by: int) -> Any:
     trie.stale[0] = True
     trie.rows[0] += by
     while trie.child[node] >= 0:
-        node = np.int64(trie.child[node]) + _side(key, depth)
+        node = np.int64(trie.child[node]) + side_of(key, depth)
         trie.stale[node] = True
         trie.rows[node] += by
         depth += 1
@@ -204,19 +206,19 @@ def _touch(trie: Any, key: Any, by: int) -> Any:
 
 @inner_kernel
 def _enter(trie: Any, number: int, slot: int) -> None:
-    key = _key(number)
+    key = key_of(number)
     node, depth = _touch(trie, key, 1)
     while trie.rows[node] > MOST:
         trie.rows[node] = MOST
         _divide(trie, node, depth)
         trie.rows[node] = MOST + 1
-        node = np.int64(trie.child[node]) + _side(key, depth)
+        node = np.int64(trie.child[node]) + side_of(key, depth)
         trie.rows[node] += 1
         depth += 1
     _append(trie, node, trie.rows[node] - 1, number, slot)
     begin = trie.begin[node]
     i = begin + trie.rows[node] - 1
-    while i > begin and _key(trie.ids[i - 1]) > key:
+    while i > begin and key_of(trie.ids[i - 1]) > key:
         trie.ids[i], trie.slots[i] = trie.ids[i - 1], trie.slots[i - 1]
         i -= 1
     trie.ids[i], trie.slots[i] = number, slot
@@ -225,7 +227,7 @@ def _enter(trie: Any, number: int, slot: int) -> None:
 @inner_kernel
 def _leave(trie: Any, number: int, at: int, stack: Any) -> None:
     """Take out the row that its leaf has at a place."""
-    key = _key(number)
+    key = key_of(number)
     leaf, _ = _touch(trie, key, -1)
     begin, others = trie.begin[leaf], trie.rows[leaf]
     for i in range(begin + at, begin + others):
@@ -237,16 +239,16 @@ def _leave(trie: Any, number: int, at: int, stack: Any) -> None:
         if trie.rows[node] <= MOST:
             _merge(trie, node, stack)
             return
-        node = np.int64(trie.child[node]) + _side(key, depth)
+        node = np.int64(trie.child[node]) + side_of(key, depth)
         depth += 1
 
 
 @inner_kernel
 def _place(trie: Any, number: int) -> Any:
     """Place of a row in its leaf, -1 if it is not there."""
-    key, node, depth = _key(number), np.int64(0), np.int64(0)
+    key, node, depth = key_of(number), np.int64(0), np.int64(0)
     while trie.child[node] >= 0:
-        node = np.int64(trie.child[node]) + _side(key, depth)
+        node = np.int64(trie.child[node]) + side_of(key, depth)
         depth += 1
     i, begin = trie.rows[node] - 1, trie.begin[node]
     while i >= 0 and trie.ids[begin + i] != number:
@@ -264,7 +266,7 @@ def change(trie: Any, ids: Any, slots: Any, begin: int, stack: Any) -> int:
         if at >= 0 and slots[i] < 0:
             _leave(trie, ids[i], at, stack)
         elif at >= 0:
-            leaf, _ = _touch(trie, _key(ids[i]), 0)
+            leaf, _ = _touch(trie, key_of(ids[i]), 0)
             trie.slots[trie.begin[leaf] + at] = slots[i]
         elif slots[i] >= 0:
             _enter(trie, ids[i], slots[i])
@@ -294,7 +296,7 @@ def _fill(trie: Any, ids: Any, slots: Any, tasks: Any) -> bool:
         trie.child[node] = first
         for c in range(CHILDREN):
             stop = begin
-            while stop < end and _side(_key(ids[stop]), depth) == c:
+            while stop < end and side_of(key_of(ids[stop]), depth) == c:
                 stop += 1
             tasks[top] = first + c, begin, stop, depth + 1
             top += 1

@@ -262,7 +262,8 @@ class ExampleStore(SlotColumns):
             length *= 2
         table = grown(np.empty(0, dtype=np.int32), length)
         table[:] = -1
-        _fill(Index(table, length.bit_length() - 1, self.id), self.slots())
+        if self.live:
+            _fill(Index(table, length.bit_length() - 1, self.id), self.slots())
         return table
 
     def trim(self) -> None:

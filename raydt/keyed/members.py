@@ -7,20 +7,22 @@ model, predictions, scores and stream. Rows may come in blocks cut anywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
+from raydt.arrays.blocks import Column
 from raydt.arrays.elementary import AnyArray, Ints
 from raydt.errors import UpdateError
-from raydt.evaluation.classification import Prequential
+from raydt.evaluation.adwin import MOST_SIZES, SIZES
+from raydt.evaluation.classification import BUCKETS, Prequential, with_length
 from raydt.evaluation.regression import PrequentialErrors
 from raydt.evaluation.scoring import LEARNER, MAJORITY, NO_CHANGE, SCORED, dense_ranks, ranks_in, sparse_ranks
 from raydt.examples.updates import BatchResult, Features, UpdateBatch, cut_at
-from raydt.keyed.groups import GROUPS, Key, digest_of_group, group_of
+from raydt.keyed.groups import GROUPS, Key, bytes_of, digest_of_group, group_of
 from raydt.keyed.source import KeySource, Part, SharedSource
 from raydt.learners.base import NOTHING_DIVIDED, Learner, LearnerOptions
 from raydt.learners.batch_coordinator import Many
@@ -103,11 +105,11 @@ class Member:
     ``marked`` says after how many updates the last row of the metrics was, ``seconds`` how long its batches took.
     """
 
-    __slots__ = ("_digest", "group", "key", "marked", "seconds", "session", "source", "stream", "tally")
+    __slots__ = ("digest", "group", "key", "marked", "seconds", "session", "source", "stream", "tally")
 
     def __init__(self, key: Key, job: KeyedJob) -> None:
         self.key, self.group, self.seconds, self.marked = key, group_of(key), 0.0, -1
-        self._digest: str | None = None  # until the model changes
+        self.digest: str | None = None  #: Of the model, once :func:`digests_of` has made it, until it changes.
         self.source = KeySource(job.shared)
         self.stream: Stream = job.stream.make(self.source)
         self.session = InProcessSession(job.learner, job.options, job.features, 1, NOTHING_DIVIDED)
@@ -119,24 +121,20 @@ class Member:
             yield from cut_at(batch, _ends(batch, job.every))
 
     def state(self) -> dict[str, Any]:
-        """Return everything needed to go on: components of a state, as a run writes them."""
-        coordinator, groups = self.session.state()
+        """Return everything needed to go on but the state of the session: components, as a run writes them."""
         tally = self.tally.narrow_state()
         scores = tally.pop("prequential")
         return {
-            "coordinator": coordinator,
-            **{f"group-{number:03d}": arrays for number, arrays in groups.items()},
             "stream": self.stream.state(),
             "scores": scores,
             "recorder": {**tally, "marked": self.marked},
         }
 
     def model(self) -> dict[str, Any]:
-        """Return what predicting needs, and figures of the key."""
+        """Return what predicting needs beside the arrays of the session."""
         at = self.stream.state()
         classes = list(self.source.classes[: at["n_classes"]])
         return {
-            "arrays": self.session.model(),
             "classes": classes,
             "categories": at["source"].get("categories", {}),
             **labels_before(at, classes),
@@ -154,15 +152,9 @@ class Member:
         self.marked = int(state["recorder"].get("marked", -1))
         self.rest()
 
-    def digest(self) -> str:
-        """Return the digest of the model, which is made once between two changes."""
-        if self._digest is None:
-            self._digest = self.session.digest()
-        return self._digest
-
     def change(self) -> None:
         """Note that the model changes."""
-        self._digest = None
+        self.digest = None
 
     def rest(self) -> None:
         """Give up what can be made again, until the next rows of the key."""
@@ -346,12 +338,30 @@ class Members:
 
     def digests(self, groups: Iterable[int]) -> dict[int, dict[Key, str]]:
         """Return the digests of the models in some groups, by group and key; a key without live examples has none."""
-        return {
-            group: {
-                key: one.digest() for key, one in self.of_group(group).items() if one.session.coordinator.store.live
-            }
-            for group in groups
+        held = {group: self.of_group(group) for group in groups}
+        alive = {
+            group: {key: one for key, one in members.items() if one.session.coordinator.store.live}
+            for group, members in held.items()
         }
+        digests = iter(digests_of([one for members in alive.values() for one in members.values()]))
+        return {group: dict(zip(members, digests, strict=False)) for group, members in alive.items()}
+
+    def states(self, group: int) -> tuple[dict[Key, dict[str, Any]], dict[str, Column]]:
+        """Return the state of each member of a group, and arrays that belong to them, in the order of their names."""
+        held = self.in_order(group)
+        own, columns = apart([one.session for one in held], state_of, lambda alike, models: alike.states(models))
+        return {one.key: {**part, **one.state()} for one, part in zip(held, own, strict=True)}, columns
+
+    def models(self, group: int) -> tuple[dict[Key, dict[str, Any]], dict[str, Column]]:
+        """Return the model of each member of a group, and arrays that belong to them, as :meth:`states`."""
+        held = self.in_order(group)
+        own, columns = apart([one.session for one in held], model_of, lambda alike, models: alike.models(models))
+        columns = {f"arrays/{name}": column for name, column in columns.items()}
+        return {one.key: {**part, **one.model()} for one, part in zip(held, own, strict=True)}, columns
+
+    def in_order(self, group: int) -> list[Member]:
+        """Return the members of a group in the order of the bytes that stand for their keys."""
+        return sorted(self.of_group(group).values(), key=lambda one: bytes_of(one.key))
 
     def digest_of_groups(self, groups: Iterable[int]) -> dict[int, str]:
         """Return the digest of each of some groups."""
@@ -414,7 +424,58 @@ def _together(
     return results
 
 
-# Scores of a key in its state, where tables of ranks are mostly 0; and scores over all keys, from the sums of each.
+def state_of(session: InProcessSession) -> dict[str, Any]:
+    """Return the state of a session by component."""
+    coordinator, groups = session.state()
+    return {"coordinator": coordinator, **{f"group-{number:03d}": arrays for number, arrays in groups.items()}}
+
+
+def model_of(session: InProcessSession) -> dict[str, Any]:
+    """Return the model of a session by component."""
+    return {"arrays": session.model()}
+
+
+def apart(
+    sessions: Sequence[InProcessSession],
+    alone: Callable[[InProcessSession], dict[str, Any]],
+    together: Callable[[Any, list[Any]], dict[str, Column]],
+) -> tuple[list[dict[str, Any]], dict[str, Column]]:
+    """Return what each session gives ``alone``; if all are alike, nothing of each and what they give ``together``."""
+    groups = _alike(sessions)
+    (alike, *others) = groups or [None]
+    if alike is None or others:
+        return [alone(session) for session in sessions], {}
+    return [{} for _ in sessions], together(alike, [session.coordinator for session in sessions])
+
+
+def _alike(sessions: Sequence[InProcessSession]) -> dict[Any, list[int]]:
+    """Return the places of sessions that one call reads, by what does; by None those of which none does."""
+    groups: dict[Any, list[int]] = {}
+    for i, session in enumerate(sessions):
+        session.require_whole()
+        groups.setdefault(session.coordinator.alike(), []).append(i)
+    return groups
+
+
+def digest_all(sessions: Sequence[InProcessSession]) -> list[str]:
+    """Return the digest of each session; of those that are alike by one call."""
+    found: dict[int, str] = {}
+    for alike, places in _alike(sessions).items():
+        some = [sessions[i] for i in places]
+        each = [one.digest() for one in some] if alike is None else alike.digests([one.coordinator for one in some])
+        found.update(zip(places, each, strict=True))
+    return [found[i] for i in range(len(sessions))]
+
+
+def digests_of(members: Sequence[Member]) -> list[str]:
+    """Return the digests of the models of members, each made once between two changes."""
+    made = [one for one in members if one.digest is None]
+    for one, digest in zip(made, digest_all([one.session for one in made]), strict=True):
+        one.digest = digest
+    return [one.digest or "" for one in members]
+
+
+# Scores of a key in its state, where tables are mostly 0; and scores over all keys, from the sums of each.
 
 #: Tables of ranks in the state of scores.
 _RANKS = ("ranks", "window_ranks")
@@ -426,7 +487,7 @@ def narrow(scores: Mapping[str, Any]) -> dict[str, Any]:
     for name in [one for one in _RANKS if one in found and found[one].size]:
         places, numbers = sparse_ranks(found.pop(name))
         found |= {f"{name}_places": places, f"{name}_numbers": numbers}
-    return found
+    return _with_sizes(found, int(found["adwin_reg"][SIZES])) if "adwin_reg" in found else found
 
 
 def whole(scores: Mapping[str, Any]) -> dict[str, Any]:
@@ -437,7 +498,11 @@ def whole(scores: Mapping[str, Any]) -> dict[str, Any]:
         if ranks is not None:
             del found[f"{name}_places"], found[f"{name}_numbers"]
             found[name] = dense_ranks(ranks)
-    return found
+    return _with_sizes(found, MOST_SIZES) if "adwin_reg" in found else found
+
+
+def _with_sizes(scores: dict[str, Any], sizes: int) -> dict[str, Any]:
+    return scores | {name: with_length(scores[name], sizes) for name in BUCKETS}
 
 
 def pooled(sums: AnyArray, *, numbers: bool) -> dict[str, float]:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from pyarrow import fs
 
-from raydt.arrays.blocks import Lazy
+from raydt.arrays.blocks import Column, Lazy
 from raydt.arrays.elementary import AnyArray, Arrays, Ints
 from raydt.encoding.columns import Dictionary, integer_of
 from raydt.errors import ModelFileError
@@ -52,8 +52,8 @@ _PLAIN = (int, float, str, list, type(None))
 _Found = defaultdict[tuple[str, str, int], list[tuple[int, AnyArray]]]
 
 
-def packed(values: Mapping[Key, Mapping[str, Any]]) -> Arrays:
-    """Return nested mappings of arrays and JSON values, by key, as arrays.
+def packed(values: Mapping[Key, Mapping[str, Any]], columns: Mapping[str, Column] | None = None) -> Arrays:
+    """Return nested mappings of arrays and JSON values, by key, as arrays; ``columns`` have others, by path.
 
     ``json`` has the keys and what is no array, as UTF-8. For each path of names under which some key has an array there
     are ``<path>`` (all of the one dtype, one after another), ``<path>#shape`` (n, dimensions) and ``<path>#key`` (n,),
@@ -71,6 +71,9 @@ def packed(values: Mapping[Key, Mapping[str, Any]]) -> Arrays:
         whole[name] = np.concatenate(arrays, axis=None if dimensions != 1 else 0)
         whole[f"{name}#shape"] = np.array(shapes, dtype=np.int64).reshape(len(parts), -1)
         whole[f"{name}#key"] = np.array(places, dtype=np.int64)
+    for path, (one, shape, place) in (columns or {}).items():
+        name = f"{path}#{one.dtype.str[1:]}#{shape.shape[1]}"
+        whole |= {name: one, f"{name}#shape": shape, f"{name}#key": place}
     return whole
 
 

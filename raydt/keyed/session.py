@@ -22,7 +22,7 @@ from raydt.examples.updates import NUMBERS, BatchResult, Log, Refusal, Targets, 
 from raydt.exchange.messages import GroupSnapshot, Parts, Segment, Snapshot
 from raydt.folders.folder import Folder
 from raydt.keyed.groups import GROUPS, Key, bytes_of, digest_of_groups
-from raydt.keyed.members import KeyedJob, Member, Members
+from raydt.keyed.members import KeyedJob, Member, Members, digests_of
 from raydt.keyed.packing import fitting_keys, keys_of, packed
 from raydt.keyed.source import Part
 from raydt.keyed.stream import KeyedBatch
@@ -112,7 +112,8 @@ class NewTableRows:
         """Return the rows of keys in the table of keys, as they are now."""
         if not members:
             return []
-        return [self._key_row(member) | scores for member, scores in zip(members, scores_of(members), strict=True)]
+        each = zip(members, digests_of(members), scores_of(members), strict=True)
+        return [self._key_row(member) | {"digest": digest} | scores for member, digest, scores in each]
 
     def _key_row(self, member: Member) -> dict[str, Any]:
         tally = member.tally
@@ -123,7 +124,6 @@ class NewTableRows:
             **{name: known.get(name, 0) for name in (*_STRUCTURE, "rebuilt_rows", *self._own)},
             "alarms": getattr(tally.prequential, "alarms", 0),
             "seconds": tally.seconds,
-            "digest": member.digest(),
         }
 
     def _add(self, table: str, key: Key, **values: Any) -> None:
@@ -400,7 +400,7 @@ class KeyedSession:
         for group in range(GROUPS):
             held = self.members.of_group(group)
             if held and group not in stored:
-                parts[group] = GroupSnapshot({}, packed({key: member.state() for key, member in held.items()}))
+                parts[group] = GroupSnapshot({}, packed(*self.members.states(group)))
         self._unsaved = set()
         return Snapshot(0, np.empty(0, dtype=np.int64), {}, {"keys": self.keys_of_groups()}, (0, 0), [parts])
 
@@ -411,12 +411,8 @@ class KeyedSession:
     @uncollected()
     def model(self) -> dict[str, Arrays]:
         """Return the components of a model folder: of each group that has keys, what predicting needs."""
-        held = {group: self.members.of_group(group) for group in range(GROUPS)}
-        return {
-            f"group-{group:03d}": packed({key: one.model() for key, one in members.items()})
-            for group, members in held.items()
-            if members
-        }
+        held = [group for group in range(GROUPS) if self.members.of_group(group)]
+        return {f"group-{group:03d}": packed(*self.members.models(group)) for group in held}
 
     def key_rows(self) -> list[dict[str, Any]]:
         """Return the rows of the table of keys, in the order of groups."""

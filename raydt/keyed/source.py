@@ -490,9 +490,12 @@ class _Codes:
         self._local = {-1: -1}
         self._first = typed_array("q", [-1]) * len(self.values)
 
-    def encode(self, codes: list[int], row: list[int], shared: Sequence[Any] | Mapping[int, Any]) -> list[int]:
+    def encode(self, codes: list[int], row: Sequence[int], shared: Sequence[Any] | Mapping[int, Any]) -> list[int]:
         """Return the codes within the key. O(1) each."""
-        local, found = self._local, []
+        local = self._local
+        if local.keys() >= set(codes):  # most are known
+            return [local[code] for code in codes]
+        found = []
         for code, at in zip(codes, row, strict=True):
             own = local.get(code)
             if own is None:
@@ -554,11 +557,13 @@ class KeySource:
         n, start, shared = len(rows), self._read, self._shared
         number = np.arange(start, start + n, dtype=np.int64)
         self._block = rows.row
-        good = np.ones(n, dtype=np.bool_) if rows.op is None else CARRIES_ROW[np.where(rows.op == IGNORED, 1, rows.op)]
-        if rows.bad:
-            good[list(rows.bad)] = False
-        at = np.flatnonzero(good)
-        where = (at + start).tolist()
+        at, where = number - start, range(start, start + n)  # places of good rows, and their numbers
+        if rows.op is not None or rows.bad:
+            good = np.full(n, True) if rows.op is None else CARRIES_ROW[np.where(rows.op == IGNORED, 1, rows.op)]
+            if rows.bad:
+                good[list(rows.bad)] = False
+            at = np.flatnonzero(good)
+            where = (at + start).tolist()
         if self._labels is not None and self._give_labels(self._labels, rows, at, where):
             at = at[~np.isin(at, list(rows.bad))]
             where = (at + start).tolist()
@@ -574,7 +579,7 @@ class KeySource:
         self._read += n
         self._waiting.append(replace(rows, row=number, id=ids, sparse=sparse, key=None))
 
-    def _give_labels(self, labels: _Codes, rows: Rows, at: Ints, where: list[int]) -> bool:
+    def _give_labels(self, labels: _Codes, rows: Rows, at: Ints, where: Sequence[int]) -> bool:
         """Enter the key's own class codes ``at`` some rows, whose numbers within the key are given.
 
         A row of one class more than the learner takes becomes bad; returns whether there was one.

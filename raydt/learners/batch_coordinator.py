@@ -154,6 +154,13 @@ class BatchCoordinator(ABC):
         """
         return None
 
+    def alike(self) -> Any:
+        """Return what gives ``digests``, ``models`` and ``states`` of this model and others, each by one call; or None.
+
+        Each takes coordinators with the same answer, of no live example none, and gives what each has alone.
+        """
+        return None
+
     @property
     def weighs(self) -> bool:
         """True if an example counts other than 1, or will: then every update takes a batch."""
@@ -517,6 +524,11 @@ class SequentialCoordinator(BatchCoordinator):
 
     def __init__(self) -> None:
         self._seq = 0
+
+    @property
+    def seq(self) -> int:
+        """Number of the next update."""
+        return self._seq
 
     def took(self, seq: int, batches: Any, k: int) -> None:
         """Take note of batch ``k`` of some that were taken together; the next update is number ``seq``."""

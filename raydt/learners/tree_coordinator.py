@@ -52,7 +52,7 @@ from raydt.trees.records import (
 )
 
 #: Totals of a state that are registers of the tree.
-_TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows", REBUILT_ROWS))
+TOTALS = (("warmup_left", WARMUP_LEFT), ("rebuilds", REBUILDS), ("rebuilt_rows", REBUILT_ROWS))
 
 
 class LiveTree:
@@ -218,7 +218,7 @@ class TreeCoordinator(SequentialCoordinator):
     def state(self, slots: Slots) -> Arrays:
         """Canonical arrays of the tree, the leaf of each example, and the totals."""
         arrays, position = canonical_tree(self.live.tree, self.live.rules)
-        totals = {name: self.live.tree.reg[[register]] for name, register in _TOTALS}
+        totals = {name: self.live.tree.reg[[register]] for name, register in TOTALS}
         leaf = position[self.live.members["leaf"][slots]]
         return {**arrays, "leaf": leaf, "seq": np.array([self._seq], dtype=np.int64), **totals}
 
@@ -226,7 +226,7 @@ class TreeCoordinator(SequentialCoordinator):
         """Continue from a saved state; its rows take slots 0, 1, ..., their features stay with the shards."""
         self.live.restore(state)
         self._outlined = None
-        for name, register in _TOTALS:
+        for name, register in TOTALS:
             self.live.tree.reg[register] = state[name][0]
         self._seq = int(state["seq"][0])
 

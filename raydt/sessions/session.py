@@ -19,6 +19,8 @@ from raydt.arrays.blocks import SparseRows, is_clean
 from raydt.arrays.elementary import AnyArray, Arrays, Floats, Ints, Slots
 from raydt.arrays.kernel_cache import compile_once
 from raydt.errors import HalfAppliedError, InputError
+from raydt.evaluation.classification import Prequential
+from raydt.evaluation.scoring import NO_LEVEL
 from raydt.examples.row_owners import joined_by_birth
 from raydt.examples.updates import (
     CARRIES_ROW,
@@ -619,6 +621,14 @@ def _drive_together(learner: Learner, case: Case) -> None:
     group = session.group(more)
     if group is not None:
         group.take([session], ManyBatches([more], False))
+    alike = session.coordinator.alike()
+    if alike is not None:
+        for ask in (alike.digests, alike.models, alike.states):
+            ask([session.coordinator])
+    edges, labels = np.arange(3), np.zeros(2, dtype=np.int32)
+    Prequential.update_all(
+        [Prequential(), Prequential()], edges, labels, labels, np.full(2, NO_LEVEL), [True] * 2, edges
+    )
 
 
 def _drive_rows(learner: Learner, case: Case) -> None:

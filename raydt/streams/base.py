@@ -14,11 +14,12 @@ import numpy as np
 from pydantic import BeforeValidator, Field, StrictInt
 
 from raydt.arrays.blocks import GrowingRows, SparseRows, as_slice, concatenated
-from raydt.arrays.elementary import Bools, Floats, Ints
+from raydt.arrays.elementary import AnyArray, Bools, Floats, Ints, largest_between
 from raydt.encoding.columns import LARGEST_TIME, NO_TIME, TimeColumn
 from raydt.errors import InputError, UpdateError
 from raydt.evaluation.classification import Delayed, Prequential, ScoredRows
 from raydt.evaluation.regression import PrequentialErrors
+from raydt.evaluation.scoring import NO_LEVEL
 from raydt.examples.row_owners import are_in
 from raydt.examples.updates import (
     ADDS_EXAMPLE,
@@ -585,12 +586,20 @@ class Tally:
         places = at - np.repeat(edges[:-1], np.diff(ends))
         counts = (
             np.maximum(_classes_between(truth, edges), _classes_between(prediction, edges)),
-            _largest(np.where(inserted, ids, -1), edges) + 1,
+            largest_between(np.where(inserted, ids, -1), edges) + 1,
             *(_count_between(of, edges) for of in (inserted, deleted, inserted & deleted, queried, there(prediction))),
         )
+        together = answered[0][0]._delayed is None and not answered[0][0]._weighted
+        if together:
+            known = [result.levels is not None for _, _, result, _ in answered]
+            levels = np.concatenate([_levels(result) for _, _, result, _ in answered])
+            starts = np.repeat([batch.start for _, batch, _, _ in answered], np.diff(ends))
+            evaluations = [tally.prequential for tally, _, _, _ in answered]
+            evaluations[0].update_all(evaluations, ends, *scored[2:], levels[at], known, places + starts)
         each = zip(answered, pairwise(ends.tolist()), zip(*(of.tolist() for of in counts), strict=True), strict=True)
         for (tally, batch, result, seconds), (begin, end), counted in each:
-            tally._score(batch, result, places[begin:end], *(column[begin:end] for column in scored))
+            if not together:
+                tally._score(batch, result, places[begin:end], *(column[begin:end] for column in scored))
             tally._count(batch, result, counted)
             tally.statistics, tally.seconds = tally.totals(result.statistics), seconds
 
@@ -704,17 +713,14 @@ class Tally:
         return known(self.prequential.baselines())
 
 
-def _largest(values: Ints, edges: Ints) -> Ints:
-    """Return the largest value between every two edges, -1 where there is none."""
-    found, some = np.full(len(edges) - 1, -1, dtype=np.int64), np.flatnonzero(np.diff(edges))
-    if len(some):
-        found[some] = np.maximum.reduceat(values, edges[some])
-    return found
+def _levels(result: BatchResult) -> AnyArray:
+    """Return the levels of the predictions of the updates that were applied, also where none has one."""
+    return np.full(result.applied, NO_LEVEL) if result.levels is None else result.levels[: result.applied]
 
 
 def _classes_between(targets: Targets, edges: Ints) -> Ints:
     """Return :func:`classes_in` of the targets between every two edges."""
-    return _largest(targets, edges) + 1 if targets.dtype != NUMBERS else np.zeros(len(edges) - 1, dtype=np.int64)
+    return largest_between(targets, edges) + 1 if targets.dtype != NUMBERS else np.zeros(len(edges) - 1, dtype=np.int64)
 
 
 def _count_between(mask: Mask, edges: Ints) -> Ints:

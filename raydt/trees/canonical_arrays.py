@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.blocks import grown
-from raydt.arrays.elementary import AnyArray, Arrays, Bools, Int32s, Ints
+from raydt.arrays.blocks import Column, grown
+from raydt.arrays.elementary import AnyArray, Arrays, Bools, Int32s, Ints, bits_of
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.evaluation.scoring import LEVELS
-from raydt.examples.digest import SIZE, Words, hash_all, room_for, start
+from raydt.examples.digest import SIZE, HashJobs, Words, hash_all, room_for, start
 from raydt.examples.updates import NUMERIC, UNIT, Features
 from raydt.trees.counted_tree import (
     COLUMNS,
@@ -48,6 +48,7 @@ from raydt.trees.records import (
     goes_left,
     level_at,
     majority,
+    number_nodes,
     preorder,
     refine,
     refined,
@@ -558,11 +559,8 @@ def _append(contents: Any, i: int, at: int, carry: Any, word: Any) -> Any:
 
 
 @kernel
-def _write(tree: Any, bits: Any, certified: bool, changed: Any, contents: Any, ends: Any) -> None:
-    """Write what is hashed of each node, behind room for the hashes of its children, and where in its row that ends.
-
-    ``bits`` has the bits of all thresholds and of all ``m0``.
-    """
+def _write(tree: Any, certified: bool, changed: Any, contents: Any, ends: Any) -> None:
+    """Write what is hashed of each node, behind room for the hashes of its children, and where in its row that ends."""
     for i in range(len(changed)):
         node = changed[i]
         now = tree.statistics[node]
@@ -571,11 +569,11 @@ def _write(tree: Any, bits: Any, certified: bool, changed: Any, contents: Any, e
             first = -2 * first - np.int64(tree.nodes[node].missing)
         carry = np.uint64(np.uint32(first))  # four bytes, and all that follow are eight
         at = np.int64(CONTENT)
-        for word in (bits[0][node], now.s, now.c):
+        for word in (bits_of(tree.nodes[node].threshold), now.s, now.c):
             carry = _append(contents, i, at, carry, word)
             at += 1
         if certified:
-            for word in (bits[1][node], now.gone):
+            for word in (bits_of(now.m0), now.gone):
                 carry = _append(contents, i, at, carry, word)
                 at += 1
         for k in range(tree.sums.shape[1]):
@@ -645,8 +643,116 @@ class Outline:
         changed = changed_nodes(tree.nodes, _ROOT, self._shape.hashed, self.depth)
         most = CONTENT + 6 + tree.sums.shape[1] + tree.counts.shape[1]
         contents, ends = np.empty((len(changed.at), most), dtype="<u8"), np.empty(len(changed.at), dtype=np.int64)
-        bits = tree.nodes["threshold"].view(np.int64), tree.statistics["m0"].view(np.int64)
-        _write(tree, bits, self._certified, changed.at, contents, ends)
+        _write(tree, self._certified, changed.at, contents, ends)
         hash_changed(tree.nodes, changed, contents, ends, self._shape.hashed, self._hashes)
         root: npt.NDArray[np.uint8] = self._hashes[0].view(np.uint8).copy()
         return root
+
+
+# The same of very many trees, for kernels: everything anew, in room that all use in turn.
+
+
+class TreeWork(NamedTuple):
+    """Room for the hashes of one tree."""
+
+    hashed: Bools  #: By node; all False.
+    changed: Ints
+    levels: Ints
+    contents: Words
+    bytes: npt.NDArray[np.uint8]  #: Those of ``contents``.
+    ends: Ints
+    jobs: HashJobs
+    room: Words
+    hashes: Words  #: By node; the root is the first.
+
+
+def tree_work(nodes: int, room: int, classes: int) -> TreeWork:
+    """Return room for trees of so many nodes, which have room for others, and classes."""
+    contents, (jobs, work) = np.empty((nodes, CONTENT + 6 + classes), dtype="<u8"), room_for(nodes)
+    return TreeWork(
+        hashed=np.zeros(room, dtype=np.bool_),
+        changed=np.empty(nodes, dtype=np.int64),
+        levels=np.empty(nodes + 2, dtype=np.int64),
+        contents=contents,
+        bytes=contents.view(np.uint8).reshape(-1),
+        ends=np.empty(nodes, dtype=np.int64),
+        jobs=jobs,
+        room=work,
+        hashes=np.empty((room, WORDS), dtype="<u8"),
+    )
+
+
+@inner_kernel
+def hash_tree(tree: Any, certified: bool, work: Any) -> None:
+    """Hash a tree of classes, as :meth:`Outline.root` does. O(nodes)."""
+    levels = np.int64(_list_changed(tree.nodes, _ROOT, work.hashed, work.changed, work.levels))
+    changed = work.changed[: work.levels[levels]]
+    _write(tree, certified, changed, work.contents, work.ends)
+    rest = work.bytes, work.jobs, work.room, work.hashes
+    _hash_nodes(changed, work.levels[: levels + 1], tree.nodes, work.contents, work.ends, rest)
+
+
+class NodeColumns(NamedTuple):
+    """The arrays of :func:`canonical_tree` by node, of several trees one after another."""
+
+    feature: Int32s
+    threshold: Any
+    left: Int32s
+    right: Int32s
+    s: Ints
+    c: Ints
+    built: Ints
+    counts: Ints
+    m0: Any
+    gone: Ints
+    missing: npt.NDArray[np.int8]
+
+    @classmethod
+    def of(cls, nodes: int, classes: int) -> NodeColumns:
+        """Return room for so many nodes."""
+        narrow, wide = np.empty((3, nodes), dtype=np.int32), np.empty((4, nodes), dtype=np.int64)
+        real, counts = np.empty((2, nodes)), np.empty((nodes, classes), dtype=np.int64)
+        return cls(
+            *(narrow[0], real[0], narrow[1], narrow[2], wide[0], wide[1], wide[2], counts, real[1], wide[3]),
+            np.empty(nodes, dtype=np.int8),
+        )
+
+
+@inner_kernel
+def copy_nodes(tree: Any, order: Any, position: Any, at: int, columns: Any) -> None:
+    """Copy the nodes of a tree in preorder to some place; ``position`` of each node is known then. O(nodes K)."""
+    number_nodes(tree.nodes, order, position)
+    for i in range(tree.reg[NODES]):
+        node, to = order[i], at + i
+        one, now = tree.nodes[node], tree.statistics[node]
+        columns.feature[to], columns.threshold[to], columns.missing[to] = one.feature, one.threshold, one.missing
+        columns.left[to] = columns.right[to] = -1
+        if one.feature >= 0:
+            columns.left[to], columns.right[to] = position[one.left], position[one.right]
+        columns.s[to], columns.c[to], columns.built[to] = now.s, now.c, now.built
+        columns.m0[to], columns.gone[to] = now.m0, now.gone
+        for k in range(tree.counts.shape[1]):
+            columns.counts[to, k] = tree.counts[node, k]
+
+
+def canonical_columns(columns: NodeColumns, edges: Ints, registers: Ints, rules: TreeRules) -> dict[str, Column]:
+    """Return the arrays of :func:`canonical_tree` of trees of classes without weights."""
+    begins, (N, K), every = edges[:-1], columns.counts.shape, np.arange(len(registers))
+    nodes = np.diff(edges)
+    seen = columns.counts[begins] > 0
+    classes = np.maximum(2, np.where(seen.any(axis=1), K - seen[:, ::-1].argmax(axis=1), 0))
+    counts = columns.counts.reshape(-1)
+    if (classes < K).any():
+        counts = counts[(np.arange(K) < np.repeat(classes, nodes)[:, None]).reshape(-1)]
+    sided = np.flatnonzero(np.logical_or.reduceat(columns.missing != UNDECIDED, begins))
+    chosen = np.flatnonzero(registers[:, HITS:].any(axis=1))
+    own = np.zeros(N, dtype=np.bool_)
+    for k in sided.tolist():
+        own[edges[k] : edges[k + 1]] = True
+    found = {name: Column(getattr(columns, name), nodes[:, None], every) for name in NodeColumns._fields}
+    found["counts"] = Column(counts, np.column_stack([nodes, classes]), every)
+    found[SIDES] = Column(columns.missing[own], nodes[sided, None], sided)
+    hits = registers[chosen, HITS:]
+    found[CHOICE.name] = Column(hits.reshape(-1), np.full((len(hits), 1), hits.shape[1]), chosen)
+    left_out = {of.name for of in CERTIFICATE if not rules.certified}
+    return {name: column for name, column in found.items() if name not in left_out and len(column.places)}

@@ -112,7 +112,7 @@ def test_resting_between_calls_changes_no_score_and_holds_no_whole_table(seed):
         tired.rest()
         for ask in (Prequential.scores, Prequential.state, Prequential.mark, Prequential.take_rows, Prequential.state):
             np.testing.assert_equal(ask(tired), ask(steady))
-            assert not tired.counts.ranks.size
+            assert not tired._dense.size
     again = Prequential()
     again.restore(tired.state())
     np.testing.assert_equal(again.scores(), steady.scores())
@@ -271,6 +271,33 @@ def test_a_state_in_little_room_is_the_same_state():
                 whole(good | wrong)
 
 
+@examples(40)
+@given(seed=st.integers(0, 10**6), weighted=st.booleans())
+def test_many_are_updated_by_one_call_as_each_alone(seed, weighted):
+    """Some of them with scores, and with no row; classes come later, and errors rise so that there are alarms."""
+    random = np.random.default_rng(seed)
+    together, alone = ([Prequential(k == 1, weighted=weighted) for k in range(4)] for _ in range(2))
+    for turn in range(6):
+        sizes, known = random.integers(0, 120, 4), (random.random(4) < 0.8).tolist()
+        edges, n = np.append(0, np.cumsum(sizes)), int(sizes.sum())
+        truth = random.integers(0, 2 + (random.random(n) < 0.1 * turn), n).astype(np.int32)
+        prediction = np.where(random.random(n) < 0.2 * turn, 1 - truth.clip(0, 1), truth).astype(np.int32)
+        prediction[random.random(n) < 0.1] = -1
+        levels, seq = random.integers(0, LEVELS + 1, n).astype(np.uint16), np.arange(n) * 3
+        levels[(random.random(n) < 0.1) | ~np.repeat(known, sizes)] = NO_LEVEL
+        Prequential.update_all(together, edges, truth, prediction, levels, known, seq)
+        for k, one in enumerate(alone):
+            part = slice(edges[k], edges[k + 1])
+            one.update(truth[part], prediction[part], levels[part] if known[k] else None, seq[part])
+        for one, other in zip(together, alone, strict=True):
+            assert one.take_alarms() == other.take_alarms()
+            for each in (one, other):
+                each.mark()
+            np.testing.assert_equal(one.rows_of(one.take_marked()), other.rows_of(other.take_marked()))
+            np.testing.assert_equal(one.state(), other.state())
+            np.testing.assert_equal(one.narrow_state(), other.narrow_state())
+
+
 def test_a_window_does_not_begin_with_more_than_there_is():
     one, zeros = Prequential(), np.zeros(9, np.int32)
     one.update(zeros, zeros, np.arange(9, dtype=np.uint16))
@@ -409,7 +436,7 @@ def test_f1_needs_a_positive_class():
 
 def test_kappa_does_not_overflow_on_long_streams():
     metrics = feed(Prequential(), [(0, 0)] * 3 + [(1, 1)] * 3 + [(0, 1), (1, 0)])
-    for counts in (metrics.counts.hits, metrics.counts.classes):
+    for counts in (metrics._tables.hits, metrics._tables.classes):
         counts *= 10**10
     assert metrics.scores()["kappa"] == pytest.approx(0.5)
 

@@ -35,10 +35,11 @@ from raydt.examples.updates import (
 from raydt.exchange.messages import OWNED, Ask, Exchange, Tell
 from raydt.learners.base import WorkPlan
 from raydt.learners.batch_coordinator import ADD, REMOVE, STEP, Many, RowUpdates, enter_steps, logged, new_log, steps_of
-from raydt.learners.fudyadt.dynamic_tree import BatchSteps, FuDyADTTree, ListedTree, advance, group_of
+from raydt.learners.fudyadt.dynamic_tree import FEW_ROWS, BatchSteps, FuDyADTTree, advance
+from raydt.learners.fudyadt.many import ListedTree, group_of
 from raydt.learners.fudyadt.options import FuDyADTOptions
 from raydt.learners.fudyadt.shard import TreeRows
-from raydt.learners.tree_coordinator import TreeCoordinator, inserts_of
+from raydt.learners.tree_coordinator import TreeCoordinator
 from raydt.trees.canonical_arrays import RANGE, LeafCounts, chosen_smoothing, count_rows, route, smooth_rows
 from raydt.trees.counted_tree import HITS, WARMUP_LEFT, LabelRange
 from raydt.trees.packed_trees import NumberPredictor, TreePredictor
@@ -146,12 +147,17 @@ class FuDyADTCoordinator(TreeCoordinator):
     def group(self, batch: UpdateBatch, worker: Any) -> Many | None:
         """Return what takes this batch with those of other trees of classes."""
         group: Many | None
-        if self.listed is not None:
-            store, inserts = self.live.store, inserts_of(batch)
-            if store.used + inserts > store.capacity or 3 * (store.live + inserts) > 2 * len(store.table):
-                self.listed = None  # until there is room for the batch
         self.listed, group = group_of(self.live, batch, self.listed)
         return group
+
+    def alike(self) -> Any:
+        """Return what reads this tree with others of few rows, while its arrays are listed."""
+        live, store, listed = self.live, self.store, self.listed
+        if listed is None or store.live > FEW_ROWS or store.uneven or live.weighting.factors is not None:
+            return None
+        if not live.takes_rows:
+            return None
+        return listed.group if listed.is_current(live) else None
 
     def trim(self) -> None:
         """Rest, and give up room for more examples and nodes."""
