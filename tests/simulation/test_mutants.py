@@ -76,8 +76,8 @@ def a_link_takes_repeated_frames(patch):
     receive = Links.receive
 
     def forgetful(self, peer, frame):
-        if frame.epoch == self.epoch and frame.seq < self._taken[peer]:
-            self._parts[frame.seq - self._seq if frame.seq == self._seq else 1][peer] = frame.content
+        if frame.epoch == self.epoch and frame.seq <= self._taken[peer]:
+            self._arrived[peer].append(frame.content)
             return False
         return receive(self, peer, frame)
 
@@ -95,10 +95,9 @@ def a_link_takes_the_next_frame_for_this_one(patch):
     receive = Links.receive
 
     def hasty(self, peer, frame):
-        taken = receive(self, peer, frame)
-        if taken and peer in self._parts[1]:
-            self._parts[0][peer] = self._parts[1].pop(peer)
-        return taken
+        if frame.epoch == self.epoch:
+            self._taken[peer] = max(self._taken[peer], frame.seq - 1)
+        return receive(self, peer, frame)
 
     patch.setattr(Links, "receive", hasty)
 
