@@ -550,10 +550,10 @@ def part_of(record: np.dtype[np.void], root: bytes) -> Part:
 
 # The root of the tree of rows where shards own whole rows: hashes of subtrees from each, put together.
 #
-# A shard has a tree over its own rows, and gives the hashes of the nodes all of whose rows are its own (``whole_nodes``).
+# A shard has a tree over its own rows, and gives the hashes of the nodes all of whose rows it owns (``whole_nodes``).
 # Such a node is one of the tree over all rows, too, with the same hash. Where no more than 32 of the shard's rows are
-# below the node's parent, that may be a leaf, with rows of several shards: then a shard gives the records themselves, at
-# most 32 for each parent.
+# below the node's parent, that may be a leaf, with rows of several shards: then a shard gives the records themselves,
+# at most 32 for each parent.
 #
 # Invariant: the root is that of one tree over all rows (``row_tree``), whatever the number of shards, or of buckets.
 

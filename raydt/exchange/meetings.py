@@ -166,7 +166,7 @@ def bundled(contents: Sequence[Content]) -> dict[str, AnyArray]:
     kind_of_all = getattr(contents[0], "dtype", None)
     if all(isinstance(one, np.ndarray) and one.ndim == 1 and one.dtype == kind_of_all for one in contents):
         alike: Sequence[Any] = contents
-        values = alike[0] if len(alike) == 1 else np.concatenate(alike)
+        values = alike[0] if len(alike) == 1 else np.concatenate(alike, dtype=kind_of_all)
         return {_LENGTHS: np.array([len(one) for one in alike]), values.dtype.str: values}
     names, kinds = dict[str, int](), dict[str, list[AnyArray]]()
     described = list[int]()
@@ -179,7 +179,7 @@ def bundled(contents: Sequence[Content]) -> dict[str, AnyArray]:
             kind = array.dtype.str
             kinds.setdefault(kind, []).append(array.reshape(-1))
             described += names.setdefault(name, len(names)), [*kinds].index(kind), array.ndim, *array.shape
-    joined = {kind: arrays[0] if len(arrays) == 1 else np.concatenate(arrays) for kind, arrays in kinds.items()}
+    joined = {kind: one[0] if len(one) == 1 else np.concatenate(one, dtype=kind) for kind, one in kinds.items()}
     return {json.dumps([*names]): np.array(described, dtype=np.int64), **joined}
 
 
@@ -191,7 +191,7 @@ def unbundled(bundle: Any, count: int) -> list[Any]:
             ((_, values),), ends = kinds, np.cumsum(described).tolist()
             _require(len(ends) == count and described.min() >= 0 and ends[-1] == len(values))
             return [values[begin:end] for begin, end in pairwise([0, *ends])]
-        names, at = json.loads(text), described.tolist(), 0
+        names, numbers, at = json.loads(text), described.tolist(), 0
         contents, ends = list[Any](), [0] * len(kinds)
         while at < len(numbers):
             arrays, at, named = numbers[at], at + 1, dict[str, AnyArray]()

@@ -602,8 +602,8 @@ def _array(members: zipfile.ZipFile, name: str, expected: ArrayType) -> AnyArray
 # Text ids of a state that several processes have written: each those of some buckets, in a component of its own.
 #
 # The bucket of an id is the first twelve bits of the CRC-32 of its UTF-8 text. Such a component, ``ids-<begin>-<end>``,
-# has the codes, ascending, and the ids of its buckets as a ragged entry. ``stream`` has the ids of deleted examples that
-# are not forgotten yet (``dead``, with ``dead_codes`` and ``dead_rows``), and neither ``ids`` nor ``id_codes`` nor
+# has the codes, ascending, and the ids of its buckets as a ragged entry. ``stream`` has the ids of deleted examples
+# that are not forgotten yet (``dead``, with ``dead_codes`` and ``dead_rows``), and neither ``ids`` nor ``id_codes`` nor
 # ``id_died``: :func:`joined` makes these.
 
 _IDS = "ids"

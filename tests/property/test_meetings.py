@@ -9,6 +9,7 @@ import math
 import random
 from collections import Counter
 from functools import partial, reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def test_a_level_of_a_tree_takes_few_messages_and_hardly_more_bytes_than_there_h
     """Histograms of 51,000 segments are added up, and each owner tells all the best of 31 nodes."""
     rng, ends = np.random.default_rng(0), [2 * 51_000 * shard // shards for shard in range(shards + 1)]
     of_each = [rng.integers(0, 1 << 40, ends[-1]) for _ in range(shards)]
-    parts = [[own[begin:end] for begin, end in zip(ends, ends[1:], strict=False)] for own in of_each]
+    parts = [[own[begin:end] for begin, end in pairwise(ends)] for own in of_each]
     best = [rng.integers(0, 1 << 40, 31 * 8) for _ in range(shards)]
     meetings = [[ReduceScatter(own, np.add) for own in parts], [AllGather(own, shards) for own in best]]
     messages: Counter[int] = Counter()

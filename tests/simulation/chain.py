@@ -34,7 +34,7 @@ MODULUS = 2**31 - 1
 
 def added(ours, theirs):
     assert ours[1] == theirs[1], "parts for two shards are added"
-    return ours + [theirs[0], 0]
+    return np.array([ours[0] + theirs[0], ours[1]])
 
 
 class ChainShard:

@@ -503,7 +503,7 @@ class RowShard:
         return AllGather(mine, len(self._ends) - 1)
 
     def _exchanged(self, head: Ints, which: Ints, at: Ints, sums: Ints) -> Steps[Ints]:
-        """Send every shard the own part of its features; return what all have sent, or sums (``histograms.add_packed``).
+        """Send every shard the own part of its features; return what all have sent, or sums of it (``add_packed``).
 
         That is a head, where the histograms belong, and these themselves: ``sums[at]``.
         """
