@@ -33,7 +33,7 @@ def shard(index: int, shards: int, kilobytes: int, pipe: Any) -> None:
     try:
         from raydt.exchange.meetings import AllGather, ReduceScatter
     except ImportError:  # all pairs
-        AllGather, ReduceScatter = (lambda part, n: [part] * n), (lambda parts, add: parts)  # type: ignore[assignment,misc]  # noqa: N806
+        AllGather, ReduceScatter = (lambda part, n: [part] * n), (lambda parts, add: parts)  # type: ignore[assignment,misc]
     channel = Channel(index, 1, "127.0.0.1")
     pipe.send(channel.address)
     channel.connect(pipe.recv(), b"secret")
@@ -97,9 +97,9 @@ def main() -> None:
     from harness import print_machine, show
 
     print_machine("numpy")
-    folders = {"ladder": str(Path(__file__).resolve().parents[1])} | (
-        {"all pairs": given.before} if given.before else {}
-    )
+    folders = {"ladder": str(Path(__file__).resolve().parents[1])}
+    if given.before:
+        folders["all pairs"] = given.before
     rows = []
     for shards in given.shards:
         least = (shards - 1) * (given.kilobytes / shards + BEST * 8 / 1000)
