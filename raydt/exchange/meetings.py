@@ -154,7 +154,7 @@ def swap_together(
 # Several contents as one: an array for each kind of numbers, which has those of all, and one that describes them.
 #
 # A frame describes its arrays as text, which would take longer to read than small arrays to send. Most contents are
-# arrays of one dimension and one kind: of these the lengths say all.
+# arrays that differ in their length only: of these the lengths say all.
 
 #: Stands for the number of arrays of a content that is an array itself, and not some by names.
 _BARE = -1
@@ -163,11 +163,10 @@ _LENGTHS = "lengths"
 
 def bundled(contents: Sequence[Content]) -> dict[str, AnyArray]:
     """Return contents as one. O(bytes), or without a copy where each kind of numbers is in one array only."""
-    kind_of_all = getattr(contents[0], "dtype", None)
-    if all(isinstance(one, np.ndarray) and one.ndim == 1 and one.dtype == kind_of_all for one in contents):
-        alike: Sequence[Any] = contents
-        values = alike[0] if len(alike) == 1 else np.concatenate(alike, dtype=kind_of_all)
-        return {_LENGTHS: np.array([len(one) for one in alike]), values.dtype.str: values}
+    first: Any = contents[0]
+    if isinstance(first, np.ndarray) and all(_differ_in_length_only(first, one) for one in contents):
+        values = first if len(contents) == 1 else np.concatenate(contents, dtype=first.dtype)
+        return {_LENGTHS: np.array([len(one) for one in contents]), "": values}
     names, kinds = dict[str, int](), dict[str, list[AnyArray]]()
     described = list[int]()
     for content in contents:
@@ -181,6 +180,10 @@ def bundled(contents: Sequence[Content]) -> dict[str, AnyArray]:
             described += names.setdefault(name, len(names)), [*kinds].index(kind), array.ndim, *array.shape
     joined = {kind: one[0] if len(one) == 1 else np.concatenate(one, dtype=kind) for kind, one in kinds.items()}
     return {json.dumps([*names]): np.array(described, dtype=np.int64), **joined}
+
+
+def _differ_in_length_only(first: AnyArray, one: Any) -> bool:
+    return isinstance(one, np.ndarray) and one.ndim > 0 and (one.dtype, one.shape[1:]) == (first.dtype, first.shape[1:])
 
 
 def unbundled(bundle: Any, count: int) -> list[Any]:
