@@ -163,10 +163,11 @@ _LENGTHS = "lengths"
 
 def bundled(contents: Sequence[Content]) -> dict[str, AnyArray]:
     """Return contents as one. O(bytes), or without a copy where each kind of numbers is in one array only."""
-    first: Any = contents[0]
-    if isinstance(first, np.ndarray) and all(_differ_in_length_only(first, one) for one in contents):
-        values = first if len(contents) == 1 else np.concatenate(contents, dtype=first.dtype)
-        return {_LENGTHS: np.array([len(one) for one in contents]), "": values}
+    some: Sequence[Any] = contents
+    first = some[0]
+    if isinstance(first, np.ndarray) and all(_differ_in_length_only(first, one) for one in some):
+        values = first if len(some) == 1 else np.concatenate(some, dtype=first.dtype)
+        return {_LENGTHS: np.array([len(one) for one in some]), "": values}
     names, kinds = dict[str, int](), dict[str, list[AnyArray]]()
     described = list[int]()
     for content in contents:

@@ -34,7 +34,7 @@ def cut(draw: random.Random, total: int, shards: int) -> list[int]:
         ends = [total * shard // shards for shard in range(1, shards)]
     else:
         ends = sorted(draw.randint(0, total) for _ in range(shards - 1))
-    return np.diff([0, *ends, total]).tolist()
+    return [end - begin for begin, end in pairwise([0, *ends, total])]
 
 
 def made_by_each(kind: str, shards: int, draw: random.Random) -> list[Any]:
@@ -103,7 +103,10 @@ def test_a_level_of_a_tree_takes_few_messages_and_hardly_more_bytes_than_there_h
     of_each = [rng.integers(0, 1 << 40, ends[-1]) for _ in range(shards)]
     parts = [[own[begin:end] for begin, end in pairwise(ends)] for own in of_each]
     best = [rng.integers(0, 1 << 40, 31 * 8) for _ in range(shards)]
-    meetings = [[ReduceScatter(own, np.add) for own in parts], [AllGather(own, shards) for own in best]]
+    meetings: list[list[Any]] = [
+        [ReduceScatter(own, np.add) for own in parts],
+        [AllGather(own, shards) for own in best],
+    ]
     messages: Counter[int] = Counter()
     sent: Counter[int] = Counter()
 
