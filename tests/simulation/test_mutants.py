@@ -91,15 +91,17 @@ def a_link_takes_frames_of_other_epochs(patch):
 
 
 @mutant("chain")
-def a_link_takes_the_next_frame_for_this_one(patch):
+def a_link_takes_frames_of_one_shard_for_those_of_another(patch):
     receive = Links.receive
 
-    def hasty(self, peer, frame):
-        if frame.epoch == self.epoch:
-            self._taken[peer] = max(self._taken[peer], frame.seq - 1)
-        return receive(self, peer, frame)
+    def mistaken(self, peer, frame):
+        taken = receive(self, peer, frame)
+        if taken:
+            other = self.peers[self.peers.index(peer) - 1]
+            self._arrived[other].append(self._arrived[peer].pop())
+        return taken
 
-    patch.setattr(Links, "receive", hasty)
+    patch.setattr(Links, "receive", mistaken)
 
 
 @mutant("chain")
