@@ -1,7 +1,8 @@
 """A TCP channel among the shards of one session: what they swap on a pass goes from process to process.
 
-A round of Ray calls takes some milliseconds, and a boosted tree takes several meetings. Invariant: a port is open on
-one address of the node only, and only until every shard has connected. Both sides prove that they have the secret of
+A round of Ray calls takes some milliseconds, and a boosted tree takes several meetings. A shard is connected to those
+with which it has to speak when all meet, some 2 log2 S of S (``raydt.exchange.meetings``). Invariant: a port is open on
+one address of the node only, and only until each of these has connected. Both sides prove that they have the secret of
 the session, which is never sent, before they exchange anything else. While a shard calls others it hears all who call,
 and a call that came to nothing is made again: a flood of strangers can only delay. A connection that ends, or carries
 what is no frame, is a lost process: nothing is sent again.
@@ -25,7 +26,7 @@ from functools import partial
 from typing import Any
 
 from raydt.errors import ConfigError, ExchangeError, ProcessLostError
-from raydt.exchange.links import CHALLENGE, Content, FrameReader, Links, packed, proof
+from raydt.exchange.links import CHALLENGE, Frame, FrameReader, Links, packed, proof
 from raydt.messages import message
 
 #: The address of a node for its own processes.
@@ -75,26 +76,22 @@ class Channel:
         self._links: Links
 
     def connect(self, addresses: Sequence[Address], secret: bytes) -> None:
-        """Connect to all shards and close the port; ProcessLostError names a shard that cannot be reached."""
+        """Connect to the neighbours and close the port; ProcessLostError names a shard that cannot be reached."""
         assert self._listener is not None
-        until = time.monotonic() + CONNECT_SECONDS
-        self._awaited = set(range(self.index + 1, len(addresses)))
+        until, self._links = time.monotonic() + CONNECT_SECONDS, Links(self.index, len(addresses), self.epoch)
+        self._awaited = {peer for peer in self._links.peers if peer > self.index}
         self.waits = True
         with self._listener as listener:
             self._meet(listener, addresses, secret, until)
-        self._listener, self._links, self.waits = None, Links(self.index, len(addresses), self.epoch), False
+        self._listener, self.waits = None, False
         self._numbers = {peer.socket.fileno(): index for index, peer in self._peers.items()}
 
-    def swap(self, parts: Sequence[Content]) -> list[Any]:
-        """Send each shard its part, and return what each has for this one; ProcessLostError names a lost shard."""
-        pieces, former = list[memoryview](), None
-        for index, frame in self._links.begin(parts):
-            if frame.content is not former:  # neighbours may get the same
-                pieces, former = packed(frame), frame.content
-            self._peers[index].outgoing.extend(pieces)
+    def swap(self, parts: Sequence[Any]) -> list[Any]:
+        """Meet with a part for each shard, and return those for this one; ProcessLostError names a lost shard."""
         polled, received = select.poll(), None
-        for index in self._peers:
-            self._send(index, polled)
+        for peer in self._peers.values():
+            polled.register(peer.socket, select.POLLIN)
+        self._post(self._links.begin(parts), polled)
         while (received := received or self._links.complete()) is None or self._unsent():
             self.waits = True  # until something has arrived, or there is room to send
             found = polled.poll()
@@ -103,7 +100,7 @@ class Channel:
                 if event & select.POLLOUT:
                     self._send(self._numbers[number], polled)
                 if event & ~select.POLLOUT:
-                    self._receive(self._numbers[number])
+                    self._receive(self._numbers[number], polled)
         return received
 
     def close(self) -> None:
@@ -118,6 +115,11 @@ class Channel:
 
     def _unsent(self) -> bool:
         return any(peer.outgoing for peer in self._peers.values())
+
+    def _post(self, frames: Sequence[tuple[int, Frame]], polled: select.poll) -> None:
+        for index, frame in frames:
+            self._peers[index].outgoing.extend(packed(frame))
+            self._send(index, polled)
 
     def _send(self, index: int, polled: select.poll) -> None:
         """Send a shard as much as there is room for, and have the rest polled for."""
@@ -136,8 +138,8 @@ class Channel:
             raise self._cut(index, error) from error
         polled.register(peer.socket, select.POLLIN | (select.POLLOUT if peer.outgoing else 0))
 
-    def _receive(self, index: int) -> None:
-        """Take what has come from a shard, up to the end of a frame: nothing after the last one matters."""
+    def _receive(self, index: int, polled: select.poll) -> None:
+        """Take what has come from a shard, up to the end of a frame, and send what waits for that."""
         peer, frame = self._peers[index], None
         try:
             while frame is None:
@@ -146,10 +148,12 @@ class Channel:
                     raise ConnectionError("it was closed")
                 frame = peer.reader.take(count)
             self._links.receive(index, frame)
+            frames = self._links.proceed()
         except BlockingIOError:
-            pass
+            return
         except (OSError, ExchangeError) as error:
             raise self._cut(index, error) from error
+        self._post(frames, polled)
 
     def _cut(self, index: int, error: Exception) -> ProcessLostError:
         """Whatever ends the connection to a shard means that the shard is lost."""
@@ -158,8 +162,9 @@ class Channel:
     # ---------------------------------------------------------------- how connections are made
 
     def _meet(self, listener: socket.socket, addresses: Sequence[Address], secret: bytes, until: float) -> None:
-        """Call the shards before this one, and hear who calls, at the same time; ProcessLostError names one missing."""
-        calls: dict[int, float] = dict.fromkeys(range(self.index), 0.0)  # shards to be called, and when
+        """Call neighbours before this one, and hear who calls, at the same time; ProcessLostError names one missing."""
+        neighbours = set(self._links.peers)
+        calls: dict[int, float] = dict.fromkeys(neighbours - self._awaited, 0.0)  # shards to be called, and when
         talks: dict[int, _Talk] = {}  # by the number of the socket, the first ones first
         failed: dict[int, OSError] = {}
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as unproved:
@@ -177,10 +182,10 @@ class Channel:
                     self._call_again(talk, error, addresses, calls, failed)
                 return talks.pop(talk.socket.fileno()).socket
 
-            while len(self._peers) < len(addresses) - 1:
+            while len(self._peers) < len(neighbours):
                 now = time.monotonic()
                 if now >= until:
-                    lost = min(set(range(len(addresses))) - {self.index} - self._peers.keys())
+                    lost = min(neighbours - self._peers.keys())
                     raise self._unreachable(lost, addresses[lost], failed.get(lost) or TimeoutError("timed out"))
                 for index in [index for index, at in calls.items() if at <= now]:
                     del calls[index]

@@ -34,7 +34,8 @@ from raydt.examples.row_owners import parts_for
 from raydt.examples.updates import Features
 from raydt.exchange import links as exchange_shard
 from raydt.exchange import messages as faults
-from raydt.exchange.links import advanced, swap_together
+from raydt.exchange.links import advanced
+from raydt.exchange.meetings import swap_together
 from raydt.exchange.messages import Buckets, EndOfPass, GroupSnapshot, Parts, Payload, Position, fault
 from raydt.folders.arrays import FileEntry, SavedIds
 from raydt.folders.folder import Folder
@@ -284,7 +285,7 @@ class FeatureShard(Worker):
         return self._channel.address
 
     def connect(self, addresses: Sequence[Address], secret: bytes) -> None:
-        """Connect to all processes of shards, which have the same secret, and close the port."""
+        """Connect to the processes of shards that this one needs, which have the same secret, and close the port."""
         self._pulse.beat()
         assert self._channel is not None
         self._channel.connect(addresses, secret)

@@ -9,11 +9,11 @@ numbers of rows and several numbers of shards, and fitted (least squares) by
     coordinator  d rows + e rows x shards + f shards + g    e: what it does of every row for each shard
 
 for the messages that bring the rows and, apart from these, for the last one, after which there is a model. Calculated
-from that, with a latency for each request and each swap, and what the coordinator sends and receives and a shard swaps
-at 10 gigabits. Where the rows are told (`Tell`), the coordinator admits the next ones meanwhile: the longer of both
-counts. Shards have read the rows themselves (`Traits.reads`), which is not counted. It is linear in the rows: memory
-that no longer fits into a cache, deeper trees and what the system takes for new memory make `a` larger on all machines
-alike.
+from that, with a latency for each request and each round of a swap, and what the coordinator sends and receives and a
+shard swaps at 10 gigabits. Where the rows are told (`Tell`), the coordinator admits the next ones meanwhile: the longer
+of both counts. Shards have read the rows themselves (`Traits.reads`), which is not counted. It is linear in the rows:
+memory that no longer fits into a cache, deeper trees and what the system takes for new memory make `a` larger on all
+machines alike.
 
 Run: python benchmarks/calculated_path.py [--work fudyadt] [--shards 1 4 16 64] [--repeats 3]
 """
@@ -174,7 +174,8 @@ def far(measured: Sequence[Taken]) -> list[list[float]]:
     found = []
     for shards in ON:
         divides, each, alone = a * FAR / shards, b * FAR + c, (d + e * shards) * FAR + f * shards + g
-        waits = (FAR / MESSAGE if last.told else last.messages) * CALL + last.swaps * SWAP
+        rounds = last.swaps * (shards - 1).bit_length()
+        waits = (FAR / MESSAGE if last.told else last.messages) * CALL + rounds * SWAP
         sends = last.sent * FAR / BYTES_A_SECOND if shards > 1 else 0.0
         whole = max(divides + each, alone) if last.told else divides + each + alone + waits
         found.append([divides, each, alone, waits, sends, whole + sends])

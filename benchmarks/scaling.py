@@ -141,7 +141,7 @@ def path_of(shards: Sequence[Sequence[Answer]], coordinator: float, wall: float,
         rounds += 1
         swaps += len(steps) // 2
     sent = max(sum(bytes for _, bytes in answers) for answers in shards)
-    waited = latency.call * rounds + latency.swap * swaps * (len(shards) > 1)
+    waited = latency.call * rounds + latency.swap * swaps * (len(shards) - 1).bit_length()  # rounds of a meeting
     return Path(wall, seconds + waited, coordinator, rounds + swaps, sent / 1e6)
 
 

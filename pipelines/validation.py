@@ -23,10 +23,11 @@ from pipelines.saved_runs import no_rows, open_stream
 from raydt.arrays.elementary import Bools, Ints
 from raydt.errors import ConfigError
 from raydt.examples.updates import INSERT, MOST_CLASSES, UPDATE, Features
+from raydt.exchange.messages import BUCKETS
 from raydt.keyed.groups import GROUPS
 from raydt.keyed.stream import KeyedStream, KeyWeights
 from raydt.learners import for_numbers, learners, traits_of
-from raydt.learners.base import LOCAL_WORK_LIMIT, WeightSum, WorkPlan
+from raydt.learners.base import LOCAL_WORK_LIMIT, Traits, WeightSum, WorkPlan
 from raydt.messages import WITHHELD, Message, message, quoted, text
 from raydt.parallel import affinity, limited
 from raydt.presentation.charts import counted
@@ -48,6 +49,8 @@ MOST_SHARDS = 16
 SHARDS_PER_CPU = 4
 #: Shards that a config may name whatever the features: files of runs have this former default.
 FEW_SHARDS = 2
+#: How many more rows than the mean a shard may own that nobody is told.
+UNEVEN = 0.1
 
 
 def place(config: Config, features: Features, rows: int | None, free: Sequence[Bundle] | None = None) -> Placement:
@@ -63,13 +66,13 @@ def place(config: Config, features: Features, rows: int | None, free: Sequence[B
     plan = WorkPlan.within(cluster.memory_limit, faster=faster)
     most = most_cells(traits.divided, plan)
     alone = cluster.backend == "in_process" or most is None or _is_below(most, live, features)
-    shards, reason = _number(cluster, features, traits.parts, free, alone=alone)
+    shards, reason = _number(cluster, features, traits, free, alone=alone)
     if cluster.backend == "in_process":
         return Placement(shards, message("runs.in_process"), plan=plan, divided=(shards or 1) > 1)
     if reason and not _are_faster(cluster, shards):
         plan = WorkPlan.within(cluster.memory_limit, faster=False)
         most = most_cells(traits.divided, plan)
-    named = "shards" if shards is None else counted(shards, "shard")
+    named = "shards" if shards is None else _named(shards, traits)
     if most is None and reason:
         return Placement(shards, message("runs.few_shards", shards=named, reason=reason), plan=plan)
     if most is None:
@@ -121,13 +124,20 @@ def _are_faster(cluster: ClusterOptions, shards: int | None) -> bool:
     return shards is None or shards * shard > coordinator
 
 
+def _named(shards: int, traits: Traits) -> str:
+    """Return the number of shards, with how unevenly they own rows if that is worth a word."""
+    more = -(-BUCKETS // shards) * shards / BUCKETS - 1
+    named = counted(shards, "shard")
+    return str(message("runs.uneven_rows", shards=named, more=more)) if traits.owns_rows and more > UNEVEN else named
+
+
 def _number(
-    cluster: ClusterOptions, features: Features, parts: int, free: Sequence[Bundle] | None, *, alone: bool
+    cluster: ClusterOptions, features: Features, traits: Traits, free: Sequence[Bundle] | None, *, alone: bool
 ) -> tuple[int | None, Message | None]:
     """Return how many shards, None to ask the cluster, and what limits them; ``alone``: they have no work."""
-    useful = max(features.groups, parts)
+    useful = max(features.groups, traits.parts)
     if cluster.shards != "auto":
-        _require_useful(cluster, cluster.shards, features, parts)
+        _require_useful(cluster, cluster.shards, features, traits)
         return cluster.shards, None
     if alone:
         return 1, None
@@ -145,13 +155,17 @@ def _number(
     return (useful, why) if room >= useful else (max(1, room), limit)
 
 
-def _require_useful(cluster: ClusterOptions, shards: int, features: Features, parts: int) -> None:
+def _require_useful(cluster: ClusterOptions, shards: int, features: Features, traits: Traits) -> None:
     """Refuse more shards than can have work, or than a private Ray on this machine can carry."""
-    useful = max(features.groups, parts)
+    useful = max(features.groups, traits.parts)
+    if traits.owns_rows and shards > BUCKETS < useful:
+        raise ConfigError(
+            message("configs.idle_shards", shards=shards, cause=f"{BUCKETS} buckets of rows", most=BUCKETS)
+        )
     if shards > max(useful, FEW_SHARDS):
         cause = f"{len(features)} features" if useful == len(features) else f"learner.feature_groups = {useful}"
-        if useful == parts:
-            cause = f"{parts} parts of the learner's work"
+        if useful == traits.parts:
+            cause = f"{useful} parts of the learner's work"
         raise ConfigError(message("configs.idle_shards", shards=shards, cause=cause, most=useful))
     private = cluster.backend == "ray" and (cluster.address or os.environ.get("RAY_ADDRESS") or "local") == "local"
     cpus = affinity()

@@ -32,6 +32,7 @@ from raydt.examples.owned_rows import NEVER, OwnedRows, slots_in_order
 from raydt.examples.row_owners import RowOwners, are_in, buckets_of, parts_for
 from raydt.examples.updates import Features, filled, unless_equal
 from raydt.exchange.links import Meeting, Steps
+from raydt.exchange.meetings import AllGather
 from raydt.exchange.messages import MET, STORED, Ask, Buckets, Exchange, FeatureReader, Payload, Tell, fault
 from raydt.messages import message
 
@@ -407,7 +408,7 @@ class OwningShard(ShardWithRows, Generic[Rows]):
 
         Returns its slot where that is, its birth, and the counts of the own rows.
         """
-        rows, births = self.rows_here, (yield [np.array([born])] * self._owners.shards)
+        rows, births = self.rows_here, (yield AllGather(np.array([born]), self._owners.shards))
         own = born != NEVER and born == min(int(theirs[0]) for theirs in births)
         if own:
             rows.delete(slot)

@@ -19,18 +19,20 @@ from raydt.arrays.elementary import AnyArray, Arrays, Int32s, Ints, Slots, sort_
 from raydt.arrays.kernel import emitted_kernel, inner_kernel, kernel
 from raydt.examples.row_owners import (
     BITS,
-    BUCKETS,
     CHILDREN,
+    DEPTH,
     LONGEST,
     MOST,
     USED,
     Ids,
+    RowOwners,
     buckets_of,
     change,
     key_of,
     keys_of,
     side_of,
     trie_of,
+    whole_nodes,
     with_room,
 )
 from raydt.examples.store import ExampleStore
@@ -646,13 +648,14 @@ def digest_of_roots(tree: bytes, rows: bytes) -> str:
 
 # The root of the tree of rows where shards own whole rows: hashes of subtrees from each, put together.
 #
-# A shard has a tree over its own rows. A node of depth 2 that has more than 32 rows is a node of that tree, too, with
-# the same hash. Where fewer rows are together, in all or below a node of depth 1, one leaf may have rows of several
-# buckets and of several shards: then a shard gives the records themselves, at most 32 for each of sixteen nodes.
+# A shard has a tree over its own rows, and gives the hashes of the nodes all of whose rows it owns (``whole_nodes``).
+# Such a node is one of the tree over all rows, too, with the same hash. Where no more than 32 of the shard's rows are
+# below the node's parent, that may be a leaf, with rows of several shards: then a shard gives the records themselves,
+# at most 32 for each parent.
 #
-# Invariant: the root is that of one tree over all rows (``row_tree``), whatever the number of shards.
+# Invariant: the root is that of one tree over all rows (``row_tree``), whatever the number of shards, or of buckets.
 
-#: Rows, hash, and whether there are records instead, of every bucket of a shard; and these records.
+#: Rows, hash, and whether there are records instead, of every node that a shard has alone; and these records.
 Hashes = Mapping[str, AnyArray]
 
 
@@ -660,18 +663,22 @@ class BucketTree(RowTree):
     """The tree over the rows of one shard."""
 
     def hashes(self, buckets: Buckets, records: Records) -> dict[str, AnyArray]:
-        """Return ``rows``, ``hash`` and ``given`` of each own bucket, and ``records`` of the given ones by key."""
+        """Return ``rows``, ``hash`` and ``given`` of the nodes that have the rows of the own buckets.
+
+        And ``records`` of the rows of the given ones by key.
+        """
         self.root(records)
-        trie, n = self._trie, len(buckets)
+        trie, nodes = self._trie, whole_nodes(buckets)
+        n, firsts = len(nodes), np.array([first for first, _ in nodes], dtype=np.int64)
         rows, given = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
         hashes, ids, slots = np.zeros((n, SIZE), dtype=np.uint8), [trie.ids[:0]], [trie.slots[:0]]
         leaves = set()
-        for i, bucket in enumerate(buckets):
+        for i, (first, depth) in enumerate(nodes):
             node = 0
-            for side in divmod(bucket, CHILDREN):
+            for level in range(DEPTH - 1, DEPTH - 1 - depth, -1):
                 if trie.child[node] < 0:
                     break
-                node = int(trie.child[node]) + side
+                node = int(trie.child[node]) + (first >> BITS * level) % CHILDREN
             else:
                 rows[i], hashes[i] = trie.rows[node], self._hashes[node].view(np.uint8)
                 continue
@@ -682,7 +689,8 @@ class BucketTree(RowTree):
                 ids.append(own_ids)
                 slots.append(own_slots)
         few = np.concatenate(ids)
-        rows[given] = np.bincount(buckets_of(few) - buckets.begin, minlength=n)[given]
+        below = np.searchsorted(firsts, buckets_of(few), side="right") - 1
+        rows[given] = np.bincount(below, minlength=n)[given]
         told = records(few, np.concatenate(slots))
         return {"rows": rows, "hash": hashes, "given": given, "records": told.view(np.uint8).reshape(-1)}
 
@@ -716,18 +724,32 @@ def joined_part(parts: Sequence[Mapping[str, Any]]) -> tuple[Arrays, Part]:
 def joined_root(parts: Sequence[Hashes], width: int) -> bytes:
     """Return the root of all rows, from what the shards gave, in shard order; a record has ``width`` bytes."""
     rows, hashes, given = (np.concatenate([part[name] for part in parts]) for name in ("rows", "hash", "given"))
-    assert len(rows) == BUCKETS
     told = np.concatenate([part["records"] for part in parts]).tobytes()
+    nodes = [node for own in RowOwners(len(parts)).of_all() for node in whole_nodes(own)]
     ends = np.cumsum(np.where(given, rows, 0)) * width
-    records = [told[end - width * n if own else end : end] for end, n, own in zip(ends, rows, given, strict=True)]
-    below = [_leaf(records[b]) if given[b] else hashes[b].tobytes() for b in range(BUCKETS)]
-    if rows.sum() <= MOST:
-        return _leaf(b"".join(records))
-    nodes = []
-    for first in range(0, BUCKETS, CHILDREN):
-        own = slice(first, first + CHILDREN)
-        nodes.append(_leaf(b"".join(records[own])) if rows[own].sum() <= MOST else _inner(b"".join(below[own])))
-    return _inner(b"".join(nodes))
+    found = {
+        node: (n, told[end - width * n : end] if own else None, one.tobytes())
+        for node, n, own, end, one in zip(nodes, rows.tolist(), given, ends.tolist(), hashes, strict=True)
+    }
+    return _hash_of(*_joined_node(found, 0, 0))
+
+
+def _joined_node(
+    found: Mapping[tuple[int, int], tuple[int, bytes | None, bytes]], first: int, depth: int
+) -> tuple[int, bytes | None, bytes]:
+    """Return rows, records and hash of a node: the records of a leaf that may lie higher up, else the hash."""
+    if (first, depth) in found:
+        return found[first, depth]
+    width = CHILDREN ** (DEPTH - depth - 1)
+    children = [_joined_node(found, first + width * side, depth + 1) for side in range(CHILDREN)]
+    rows = sum(n for n, *_ in children)
+    if rows <= MOST:
+        return rows, b"".join(records or b"" for _, records, _ in children), b""
+    return rows, None, _inner(b"".join(_hash_of(*child) for child in children))
+
+
+def _hash_of(rows: int, records: bytes | None, of_node: bytes) -> bytes:
+    return of_node if records is None else _leaf(records)
 
 
 def _leaf(records: bytes) -> bytes:

@@ -35,6 +35,7 @@ from raydt.examples.updates import (
     unless_equal,
 )
 from raydt.exchange.links import Steps, together
+from raydt.exchange.meetings import AllGather
 from raydt.exchange.messages import OWNED, Ask, Exchange, Payload, Tell, living
 
 Ids = Ints
@@ -216,13 +217,13 @@ def slots_in_order(born: Ids, slots: Slots, gone: Ids, shards: int) -> Steps[Slo
     order = np.argsort(born, kind="stable")
     born, slots = born[order], slots[order]
     ends = np.array([born[0], born[-1] + 1] if len(born) else [NEVER, 0])
-    found, ends_of_all = [np.empty(0, dtype=np.int32)], np.array((yield [ends] * shards))
+    found, ends_of_all = [np.empty(0, dtype=np.int32)], np.array((yield AllGather(ends, shards)))
     first, end = int(ends_of_all[:, 0].min()), int(ends_of_all[:, 1].max())
     for begin in range(first, end, _WINDOW):
         mine = slice(*np.searchsorted(born, [begin, begin + _WINDOW]))
         own = np.stack([(born[mine] - begin).astype(np.int32), slots[mine]])
         window = np.full(min(_WINDOW, end - begin), _NOBODY, dtype=np.int32)
-        for place, slot in (yield [own] * shards):
+        for place, slot in (yield AllGather(own, shards)):
             window[place] = slot
         found.append(window[window != _NOBODY])
     return np.concatenate(found)

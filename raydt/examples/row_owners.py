@@ -1,7 +1,7 @@
 """Which shard owns a row, where shards own whole rows: that follows from the row's id alone.
 
-The first eight bits of the key of an id (``row_tree``) choose one of 256 buckets; a shard owns neighbouring ones. A
-node of the tree of rows at depth 2 has the rows of one bucket: a shard has all that is below the nodes of its own.
+The first twelve bits of the key of an id (``row_tree``) choose one of 4,096 buckets; a shard owns neighbouring ones. A
+node of the tree of rows at depth 3 has the rows of one bucket: a shard has all that is below the nodes of its own.
 
 A row's *slot* says who owns it, too. Slots are dealt to the shards in runs of 64, each shard's own are numbered without
 a gap (*local* slots), and a new row takes one of its owner's.
@@ -9,7 +9,6 @@ a gap (*local* slots), and a new row takes one of its owner's.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from raydt.arrays.blocks import grown
 from raydt.arrays.elementary import AnyArray, Bools, Int32s, Ints, Slots
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.examples.updates import filled, unless_equal
-from raydt.exchange.messages import Buckets
+from raydt.exchange.messages import BUCKETS, Buckets, component_of
 from raydt.messages import message
 
 # The nodes of the tree of rows (``row_tree``): where the rows of a leaf lie, and how rows come and go.
@@ -351,17 +350,16 @@ def _grown(trie: Trie, nodes: int, places: int) -> Trie:
     return trie._replace(**more)
 
 
-#: Buckets of rows, those below the nodes of the tree of rows at this depth.
-BUCKETS, _DEPTH = 256, 2
+#: Depth of the nodes of the tree of rows that have the rows of one bucket each.
+DEPTH = 3
 #: Neighbouring slots of one shard.
 _RUN = 64
 _WEIGHT = "weight"
-_COMPONENT = re.compile(r"buckets-([0-9]{3})-([0-9]{3})")
 
 
 def buckets_of(ids: Ids) -> Ints:
     """Return the bucket of each row, by id."""
-    buckets: Ints = (keys_of(ids) >> np.uint64(64 - _DEPTH * BITS)).astype(np.int64)
+    buckets: Ints = (keys_of(ids) >> np.uint64(64 - DEPTH * BITS)).astype(np.int64)
     return buckets
 
 
@@ -372,8 +370,23 @@ def are_in(ids: Ids, part: Buckets) -> Bools:
     return found
 
 
+def whole_nodes(part: Buckets) -> list[tuple[int, int]]:
+    """Return the nodes of the tree of rows that have all rows of some buckets and no others, as few as there are.
+
+    Of each its first bucket and its depth, in order: of buckets 15 to 33 (15, 3), (16, 2), (32, 3) and (33, 3).
+    """
+    found, begin = list[tuple[int, int]](), part.begin
+    while begin < part.end:
+        depth, width = DEPTH, 1
+        while depth and begin % (width * CHILDREN) == 0 and begin + width * CHILDREN <= part.end:
+            depth, width = depth - 1, width * CHILDREN
+        found.append((begin, depth))
+        begin += width
+    return found
+
+
 class RowOwners:
-    """The owners of all rows: ``shards`` of them, of which those beyond 256 own none."""
+    """The owners of all rows: ``shards`` of them, of which at most as many as there are buckets own some."""
 
     def __init__(self, shards: int) -> None:
         self.shards = shards
@@ -489,14 +502,3 @@ def parts_for(shards: Iterable[Buckets], parts: Iterable[Buckets]) -> list[Bucke
     """Return the parts that have rows of some shards."""
     owned = {bucket for shard in shards for bucket in shard}
     return [part for part in parts if not owned.isdisjoint(part)]
-
-
-def component_of(buckets: Buckets) -> str:
-    """Return the name of the component of a state that has the arrays of some buckets."""
-    return f"buckets-{buckets.begin:03d}-{buckets.end:03d}"
-
-
-def buckets_in(component: str) -> Buckets | None:
-    """Return the buckets of a component with such a name, None of any other."""
-    found = _COMPONENT.fullmatch(component)
-    return None if found is None else Buckets(*map(int, found.groups()))

@@ -1,10 +1,9 @@
 """A shard behind numbered messages, and the numbered frames that shards swap among themselves; without I/O.
 
-Each swap of a pass (:class:`~raydt.exchange.messages.Combine`) has the next number within the epoch: a shard, or a
-process of several (:func:`swap_together`), sends one frame to every other and waits for one of each, and is at most one
-swap ahead. Invariant: a shard takes the frames of each other shard in the order of their numbers, each once. A repeated
-frame has no effect, every other one is refused, and nothing is asked for again: whoever misses a frame has lost its
-sender.
+At each meeting of a pass (:class:`~raydt.exchange.messages.Combine`) a shard, or a process of several, sends some of
+the others frames (``meetings``), to each at most one, and is at most one meeting ahead. Invariant: the frames from one
+shard to another are numbered within the epoch, and taken in the order of their numbers, each once. A repeated frame has
+no effect, every other one is refused, and nothing is asked for again: whoever misses a frame has lost its sender.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import json
 import math
 import os
 import struct
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from raydt.arrays.elementary import AnyArray
 from raydt.errors import ExchangeError, SequenceGapError, StaleEpochError
+from raydt.exchange.meetings import Content, Rounds, neighbours, rounds
 from raydt.exchange.messages import (
     MET,
     SET_ASIDE,
@@ -39,9 +39,6 @@ from raydt.exchange.messages import (
 )
 from raydt.messages import message
 from raydt.parallel import run, work_seconds
-
-#: An array, or arrays by name.
-Content = AnyArray | Mapping[str, AnyArray]
 
 #: First bytes of a frame; then epoch, number, and the lengths of description and arrays.
 _MAGIC, _HEAD = b"rdt1", struct.Struct("<4sQQIQ")
@@ -162,7 +159,7 @@ def _unpacked(body: npt.NDArray[np.uint8], described: Sequence[Any]) -> Content:
 
 
 class Links:
-    """One shard's side of its swaps with all others, in one epoch.
+    """One shard's side of its meetings with all others, in one epoch.
 
     Parameters
     ----------
@@ -173,78 +170,52 @@ class Links:
 
     def __init__(self, index: int, shards: int, epoch: int) -> None:
         self.index, self.shards, self.epoch = index, shards, epoch
-        self._seq = 0
-        self._taken = [0] * shards  # number of the last frame of each shard
-        self._parts: list[dict[int, Any]] = [{}, {}]  # by sender: of this swap, and of the next one
+        self.peers = neighbours(index, shards)  #: The shards to which this one has to be connected.
+        self._sent, self._taken = dict.fromkeys(self.peers, 0), dict.fromkeys(self.peers, 0)  # numbers of last frames
+        self._arrived = {peer: deque[Content]() for peer in self.peers}  # of this meeting, and of the next one
+        self._rounds: Rounds | None = None  # of the meeting under way
+        self._sender: int | None = None  # who has to be heard before the next round
+        self._received: list[Any] | None = None
 
-    def begin(self, parts: Sequence[Content]) -> list[tuple[int, Frame]]:
-        """Begin the next swap with a part for each shard; returns the frames to send, with their receivers."""
-        self._seq, self._parts = self._seq + 1, [self._parts[1], {}]
-        self._parts[0][self.index] = parts[self.index]
-        others = [peer for peer in range(self.shards) if peer != self.index]
-        return [(peer, Frame(self.epoch, self._seq, parts[peer])) for peer in others]
+    def begin(self, parts: Sequence[Any]) -> list[tuple[int, Frame]]:
+        """Begin the next meeting with a part for each shard; returns the frames to send, with their receivers."""
+        self._rounds, self._sender = rounds(self.index, self.shards, parts), None
+        return self.proceed()
 
     def receive(self, peer: int, frame: Frame) -> bool:
-        """Take a frame of another shard; False if taken before. StaleEpochError or SequenceGapError for a wrong one."""
+        """Take a frame of another shard; False if taken before. StaleEpochError or SequenceGapError for a wrong one.
+
+        Then :meth:`proceed`.
+        """
         if frame.epoch != self.epoch:
             said = {"shard": self.index, "epoch": self.epoch, "sent": frame.epoch}
             raise StaleEpochError(message("exchange.other_epoch", **said))
         if frame.seq <= self._taken[peer]:
             return False
-        ahead = frame.seq - self._seq
-        if frame.seq != self._taken[peer] + 1 or ahead > 1:
+        if frame.seq != self._taken[peer] + 1 or len(self._arrived[peer]) > 1:
             raise SequenceGapError(message("exchange.gap", shard=self.index, seen=self._taken[peer], sent=frame.seq))
         self._taken[peer] = frame.seq
-        self._parts[ahead][peer] = frame.content
+        self._arrived[peer].append(frame.content)
         return True
 
-    def complete(self) -> list[Content] | None:
-        """Return the parts that all shards have for this one, once they are there; None before."""
-        here = self._parts[0]
-        if len(here) < self.shards:
-            return None
-        self._parts[0] = {}
-        return [here[peer] for peer in range(self.shards)]
+    def proceed(self) -> list[tuple[int, Frame]]:
+        """Make the rounds for which what has arrived suffices; returns the frames to send, with their receivers."""
+        frames = list[tuple[int, Frame]]()
+        while self._rounds is not None and (self._sender is None or self._arrived[self._sender]):
+            content = None if self._sender is None else self._arrived[self._sender].popleft()
+            try:
+                to, mine, self._sender = self._rounds.send(content)
+            except StopIteration as end:
+                self._rounds, self._received = None, end.value
+                break
+            self._sent[to] += 1
+            frames.append((to, Frame(self.epoch, self._sent[to], mine)))
+        return frames
 
-
-def swap_together(
-    swap: Callable[[Sequence[Content]], Sequence[Content]], made: Sequence[Sequence[Content]]
-) -> list[list[Content]]:
-    """Swap what each shard here has for all, by a ``swap`` of processes that have as many; returns what each gets."""
-    n = len(made)
-    if n == 1:
-        return [list(swap(made[0]))]
-    bundles = [_bundle([parts[begin : begin + n] for parts in made]) for begin in range(0, len(made[0]), n)]
-    rows = [row for bundle in swap(bundles) for row in _unbundled(bundle, n)]
-    return [list(parts) for parts in zip(*rows, strict=True)]
-
-
-def _bundle(rows: Sequence[Sequence[Content]]) -> dict[str, AnyArray]:
-    """Return what several shards have for each of as many, by names; equal parts of neighbours are there once."""
-    bundle: dict[str, AnyArray] = {}
-    for sender, parts in enumerate(rows):
-        for place, part in enumerate(parts):
-            if not place or part is not parts[place - 1]:
-                named = {"": part} if isinstance(part, np.ndarray) else part
-                assert named
-                bundle |= {f"{sender} {place} {name}": array for name, array in named.items()}
-    return bundle
-
-
-def _unbundled(bundle: Any, n: int) -> list[list[Content]]:
-    """Return the contents that :func:`_bundle` was given, of ``n`` shards."""
-    found: list[dict[int, dict[str, Any]]] = [{} for _ in range(n)]
-    for key, array in bundle.items():
-        sender, place, name = key.split(" ", 2)
-        found[int(sender)].setdefault(int(place), {})[name] = array
-    rows: list[list[Content]] = []
-    for parts in found:
-        row: list[Content] = []
-        for place in range(n):
-            named = parts.get(place)
-            row.append(row[-1] if named is None else named[""] if list(named) == [""] else named)
-        rows.append(row)
-    return rows
+    def complete(self) -> list[Any] | None:
+        """Return the parts that all shards have for this one, or their sum, once, at the end of the meeting."""
+        received, self._received = self._received, None
+        return received
 
 
 def proof(secret: bytes, epoch: int, prover: int, verifier: int, challenges: bytes) -> bytes:
@@ -258,13 +229,14 @@ def proof(secret: bytes, epoch: int, prover: int, verifier: int, challenges: byt
 # Passes that all shards make together, meeting where they put something together.
 #
 # A shard's half of a pass is a generator of *steps*. At a meeting it yields a list of parts, one for each shard, and
-# receives the parts that all shards have made for it. All shards meet equally often: what they decide from the same
-# parts, they decide alike. The coordinator has no part in it: it only has the shards begin the pass
+# receives the parts that all shards have made for it, some of which may be added up by then if it has said how
+# (``meetings``). All shards meet equally often, and each meeting is of the same kind at all: what they decide from the
+# same parts, they decide alike. The coordinator has no part in it: it only has the shards begin the pass
 # (:class:`~raydt.exchange.messages.Combine`).
 
 T = TypeVar("T")
 
-#: A shard's half of a pass: yields what it has for each shard, receives what each has for it, returns a result.
+#: A shard's half of a pass: yields what it has for each shard, receives what these have for it, returns a result.
 Steps = Generator[list[Any], Sequence[Any], T]
 
 #: Bytes of the parts of all shards from which on threads put them together: to do that takes some 0.1 ms.

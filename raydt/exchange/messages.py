@@ -82,10 +82,11 @@ class Combine(Ask):
 
     At a meeting each shard has one part for every shard, in shard order. Each gets the parts made for it by the request
     :data:`MET`, and goes on to the next meeting, or to the end. So a shard may *own* what it puts together, for
-    instance the sums of a range of features, and tell all what it has found. All shards meet equally often. The
+    instance the sums of a range of features, and tell all what it has found. It says if a part is the same for all, and
+    how parts are added: then it may get fewer, with the same sum (``meetings``). All shards meet equally often. The
     generator receives the :class:`EndOfPass` of each.
 
-    Shards meet among themselves (``links``), or the driver takes parts from one to the other (``shard``).
+    Shards meet among themselves (``links``), or the driver takes parts from one to the other.
     """
 
 
@@ -115,6 +116,11 @@ class GroupSnapshot(NamedTuple):
     state: dict[str, AnyArray]
 
 
+#: Buckets of rows, and of text ids, that shards own; and in states whose parts have names of three digits.
+BUCKETS, _FORMER_BUCKETS = 4096, 256
+_COMPONENT = re.compile(r"(buckets|ids)-(?:([0-9]{4})-([0-9]{4})|([0-9]{3})-([0-9]{3}))")
+
+
 @dataclass(frozen=True, slots=True)
 class Buckets:
     """A shard's part of the rows, where shards own whole rows: all in the buckets ``begin`` to before ``end``.
@@ -131,6 +137,24 @@ class Buckets:
 
     def __len__(self) -> int:
         return self.end - self.begin
+
+
+def component_of(buckets: Buckets, what: str = "buckets") -> str:
+    """Return the name of the component of a state that has the rows of some buckets, or the ``ids``."""
+    return f"{what}-{buckets.begin:04d}-{buckets.end:04d}"
+
+
+def buckets_in(component: str, what: str = "buckets") -> Buckets | None:
+    """Return the buckets of a component with such a name, None of any other.
+
+    A name of three digits is of the former 256 buckets, of which each is sixteen now.
+    """
+    found = _COMPONENT.fullmatch(component)
+    if found is None or found[1] != what:
+        return None
+    begin, end = (int(former or now) for former, now in zip(found.groups()[3:], found.groups()[1:3], strict=True))
+    width = 1 if found[4] is None else BUCKETS // _FORMER_BUCKETS
+    return Buckets(begin * width, end * width)
 
 
 class ShardWorker(Protocol):

@@ -33,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 from raydt.arrays.blocks import Lazy
 from raydt.arrays.elementary import AnyArray, Arrays, Ints
 from raydt.errors import FormatVersionError, InputError, ModelFileError, shortage
-from raydt.exchange.messages import Buckets
+from raydt.exchange.messages import BUCKETS, Buckets, buckets_in, component_of
 from raydt.folders.folder import Folder, final_name
 from raydt.installation import __version__
 from raydt.messages import message
@@ -601,16 +601,12 @@ def _array(members: zipfile.ZipFile, name: str, expected: ArrayType) -> AnyArray
 
 # Text ids of a state that several processes have written: each those of some buckets, in a component of its own.
 #
-# The bucket of an id is the first byte of the CRC-32 of its UTF-8 text. Such a component, ``ids-<begin>-<end>``, has
-# the
-# codes, ascending, and the ids of its buckets as a ragged entry. ``stream`` has the ids of deleted examples that are
-# not
-# forgotten yet (``dead``, with ``dead_codes`` and ``dead_rows``), and neither ``ids`` nor ``id_codes`` nor ``id_died``:
-# :func:`joined` makes these.
+# The bucket of an id is the first twelve bits of the CRC-32 of its UTF-8 text. Such a component, ``ids-<begin>-<end>``,
+# has the codes, ascending, and the ids of its buckets as a ragged entry. ``stream`` has the ids of deleted examples
+# that are not forgotten yet (``dead``, with ``dead_codes`` and ``dead_rows``), and neither ``ids`` nor ``id_codes`` nor
+# ``id_died``: :func:`joined` makes these.
 
-#: Buckets of ids.
-BUCKETS = 256
-_COMPONENT = re.compile(r"ids-([0-9]{3})-([0-9]{3})")
+_IDS = "ids"
 _CODES, _LENGTHS, _VALUES = "id_codes", "ids_lengths", "ids_values"
 #: Rows for which a deleted id is remembered by a run that forgets none.
 ALWAYS = 1 << 62
@@ -660,12 +656,12 @@ class SavedIds:
 
 def bucket_of(name: str) -> int:
     """Return the bucket of an id."""
-    return crc32(name.encode()) >> 24
+    return crc32(name.encode()) * BUCKETS >> 32
 
 
 def parts_in(components: Iterable[str]) -> dict[Buckets, str]:
     """Return the names of components that have ids, by buckets; ValueError unless none has any, or all are there."""
-    found = {Buckets(*map(int, parts.groups())): name for name in components if (parts := _COMPONENT.fullmatch(name))}
+    found = {part: name for name in components if (part := buckets_in(name, _IDS)) is not None}
     if found and sorted(bucket for part in found for bucket in part) != list(range(BUCKETS)):
         raise ValueError(message("models.uneven", columns=", ".join(found.values()), examples=0))
     return found
@@ -696,7 +692,7 @@ def unpacked(arrays: Mapping[str, Any]) -> tuple[Ints, list[str]]:
 
 def publish(folder: Folder, buckets: Buckets, arrays: Arrays) -> list[FileEntry]:
     """Write the component of some buckets, to which nothing refers yet."""
-    return publish_component(folder, f"ids-{buckets.begin:03d}-{buckets.end:03d}", arrays)
+    return publish_component(folder, component_of(buckets, _IDS), arrays)
 
 
 def joined(stream: Mapping[str, Any], parts: Iterable[tuple[Ints, list[str]]]) -> dict[str, Any]:

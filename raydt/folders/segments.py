@@ -19,15 +19,13 @@ from raydt.arrays.elementary import AnyArray, Arrays, Bools, Ints
 from raydt.errors import ModelFileError
 from raydt.examples.row_owners import (
     are_in,
-    buckets_in,
-    component_of,
     joined_buckets,
     joined_by_birth,
     parts_for,
     require_all_buckets,
 )
 from raydt.examples.updates import filled, unless_equal
-from raydt.exchange.messages import OWNED, STORED, Buckets, GroupSnapshot, Parts, Segment
+from raydt.exchange.messages import OWNED, STORED, Buckets, GroupSnapshot, Parts, Segment, buckets_in, component_of
 from raydt.folders.arrays import FileEntry, of_format_1, parts_in, publish_component, unpacked
 from raydt.folders.arrays import joined as joined_ids
 from raydt.folders.folder import Folder

@@ -18,9 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydt.arrays.blocks import LARGEST_WIDTH, Lazy
 from raydt.arrays.elementary import Arrays, Ints
 from raydt.errors import FormatVersionError, ModelFileError
-from raydt.examples.row_owners import buckets_in
 from raydt.examples.updates import Features, in_order, previous_names
-from raydt.exchange.messages import OWNED, Buckets
+from raydt.exchange.messages import OWNED, Buckets, buckets_in
 from raydt.folders.arrays import MANIFEST, newest, open_folder
 from raydt.folders.folder import Folder
 from raydt.folders.segments import with_rows

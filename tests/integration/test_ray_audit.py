@@ -135,7 +135,7 @@ def test_values_by_tasks_are_those_of_one_process(table, tmp_path, cluster, by) 
 def test_what_is_wrong_is_found_by_its_part(table, tmp_path, cluster) -> None:
     """Another label in the source is another source; a damaged file of an owner is named."""
     run = run_of(table, "two classes, balanced", tmp_path / "run", 2)
-    damaged = max((Path(run) / "checkpoints").glob("*/buckets-128-256.*.npz"), key=lambda file: int(file.parent.name))
+    damaged = max((Path(run) / "checkpoints").glob("*/buckets-2048-4096.*.npz"), key=lambda file: int(file.parent.name))
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)

@@ -413,7 +413,7 @@ def test_killed_and_resumed(files_ids, tmp_path, monkeypatch, cluster, learner, 
     assert results(there) == results(here)
     assert there.summary["restarts"] == len(faults)
     names = newest_of(there).names()
-    assert [name[:11] for name in sorted(names) if name.startswith("ids-")] == ["ids-000-128", "ids-128-256"]
+    assert [name[:13] for name in sorted(names) if name.startswith("ids-")] == ["ids-0000-2048", "ids-2048-4096"]
     of_stream = "".join(newest_of(there).read(name).decode("latin-1") for name in names if name.startswith("stream"))
     assert of_stream.count("person") < 100, "the driver has written more than the ids of the last deleted rows"
     one, other = stream_of(here), stream_of(there)

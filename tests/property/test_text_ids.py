@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import tempfile
 from copy import deepcopy
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -19,9 +21,10 @@ from actors.liveness import Peer
 from actors.session import IdsOnShards
 from pipelines.config import StreamOptions
 from raydt.errors import ModelFileError
+from raydt.examples.row_owners import RowOwners
 from raydt.examples.updates import DELETE, INSERT, QUERY, UPDATE, UpdateBatch
 from raydt.exchange.messages import Buckets, Snapshot
-from raydt.folders.arrays import SavedIds, apart, packed, read_manifest, unpacked
+from raydt.folders.arrays import SavedIds, apart, bucket_of, packed, parts_in, read_manifest, unpacked
 from raydt.folders.checkpoint import CheckpointContent, CheckpointStore, read_checkpoint
 from raydt.folders.folder import Folder
 from raydt.sources.divided import open_source
@@ -374,15 +377,15 @@ def test_damaged_parts_are_refused(tmp_path: Path, here: bool) -> None:
     stream = {"stream": ids.state()}
     store.write(CheckpointContent(7, {**META, "offset": 7}, Snapshot(0, none, {}, {"seq": none}, (0, 0)), stream))
     place = store.folder.inside("7")
-    (damaged,) = (file.name for file in read_manifest(place).files if file.component == "ids-128-256")
+    (damaged,) = (file.name for file in read_manifest(place).files if file.component == "ids-2048-4096")
     data = bytearray((tmp_path / "7" / damaged).read_bytes())
     data[-200] ^= 1
     (tmp_path / "7" / damaged).write_bytes(data)
-    with pytest.raises(ModelFileError, match="ids-128-256"):
+    with pytest.raises(ModelFileError, match="ids-2048-4096"):
         read_checkpoint(place)
     again = TextIds()
     again.divide(Counted(3, here))
-    with pytest.raises(ModelFileError, match="ids-128-256"):
+    with pytest.raises(ModelFileError, match="ids-2048-4096"):
         again.restore(apart(read_checkpoint(place, apart=True).components, place))
 
 
@@ -393,6 +396,28 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     for name in arrays:
         with pytest.raises(ValueError, match="entry for each"):
             unpacked({**arrays, name: arrays[name][:-1]})
-    saved = SavedIds(Folder("."), {Buckets(0, 256): "ids-000-256"}, {"ids-000-256": {}})
+    saved = SavedIds(Folder("."), {Buckets(0, 4096): "ids-0000-4096"}, {"ids-0000-4096": {}})
     with pytest.raises(ModelFileError):
         IdPart().read(saved, Buckets(0, 128))
+
+
+def test_ids_of_256_buckets_are_read_by_any_number_of_parts() -> None:
+    """As earlier builds wrote them: the bucket of an id is the first byte of its CRC-32."""
+    names, bounds = [f"id {i}" for i in range(500)], (0, 85, 85, 256)
+    codes = {name: code for code, name in enumerate(names)}
+    components: dict[str, Any] = {}
+    for begin, end in pairwise(bounds):
+        own = [name for name in names if begin <= crc32(name.encode()) >> 24 < end]
+        if begin < end:
+            components[f"ids-{begin:03d}-{end:03d}"] = packed(np.array([codes[name] for name in own]), own)
+    saved = SavedIds(Folder("."), parts_in(components), components)
+    for parts in (1, 2, 5, 300):
+        found: dict[str, int] = {}
+        for buckets in RowOwners(parts).of_all():
+            part = IdPart()
+            part.read(saved, buckets)
+            given, _ = part.exchange(None, names, [])
+            mine = [bucket_of(name) in set(buckets) for name in names]
+            assert (given >= 0).tolist() == mine
+            found |= {name: int(code) for name, code in zip(names, given, strict=True) if code >= 0}
+        assert found == codes

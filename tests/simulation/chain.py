@@ -23,12 +23,18 @@ from raydt.examples.updates import (
     nothing_admitted,
 )
 from raydt.exchange.links import Meeting, together
+from raydt.exchange.meetings import AllGather, ReduceScatter
 from raydt.exchange.messages import MET, Ask, Tell
 from raydt.learners.base import Learner, LearnerOptions, Traits
 
 #: Updates of one round, so that a batch takes several.
 ROUND = 3
 MODULUS = 2**31 - 1
+
+
+def added(ours, theirs):
+    assert ours[1] == theirs[1], "parts for two shards are added"
+    return np.array([ours[0] + theirs[0], ours[1]])
 
 
 class ChainShard:
@@ -98,10 +104,14 @@ class ChainShard:
         return self.meeting.begin(self.mixed(shards))
 
     def mixed(self, shards):
-        """Four meetings: the shards add up their chains, compare the sums, and then so with what has become of them."""
-        for _ in range(2):
-            parts = yield [np.array([sum(self.chains.values()), owner]) for owner in range(shards)]
-            answers = yield [np.array([sum(int(part[0]) for part in parts)])] * shards
+        """Four meetings: the shards add up their chains, compare the sums, and then so with what has become of them.
+
+        The first time the parts are added on their way.
+        """
+        for again in range(2):
+            made = [np.array([sum(self.chains.values()), owner]) for owner in range(shards)]
+            parts = yield (made if again else ReduceScatter(made, added))
+            answers = yield AllGather(np.array([sum(int(part[0]) for part in parts)]), shards)
             assert len({int(answer[0]) for answer in answers}) == 1, "shards have made different sums"
             for group, chain in self.chains.items():
                 self.chains[group] = (chain * 31 + int(answers[0][0])) % MODULUS

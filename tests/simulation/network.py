@@ -109,8 +109,9 @@ class ShardMachine(Machine):
                 refused("frame repeated")
         except StaleEpochError:
             refused("frame refused")
-        received = self._links.complete() if self._pass is not None else None
-        return [] if received is None else self._advance(self._pass, received)
+        sent = self._swaps(self._links.proceed())
+        received = self._links.complete()
+        return sent if received is None else [*sent, *self._advance(self._pass, received)]
 
     def _advance(self, steps: Any, received: list[Any] | None) -> list[Message | Swap]:
         """Go on with a pass for as long as there is something to go on with."""
@@ -119,12 +120,15 @@ class ShardMachine(Machine):
             while received is not None or steps is not self._pass:
                 parts = steps.send(received)
                 self._pass = steps
-                sent += [Swap(self.shard.index, to, frame) for to, frame in self._links.begin(parts)]
+                sent += self._swaps(self._links.begin(parts))
                 received = self._links.complete()
         except StopIteration as end:
             self._pass = None if steps is self._pass else self._pass  # a repeated message may come during a pass
             sent.append(self._reply(self.shard.seq, end.value))
         return sent
+
+    def _swaps(self, frames: list[tuple[int, Frame]]) -> list[Message | Swap]:
+        return [Swap(self.shard.index, to, frame) for to, frame in frames]
 
     def _reply(self, seq: int, content: Any) -> Message:
         return Message(self.shard.index, self.shard.epoch, seq, None, copied(content))

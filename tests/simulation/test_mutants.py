@@ -76,8 +76,8 @@ def a_link_takes_repeated_frames(patch):
     receive = Links.receive
 
     def forgetful(self, peer, frame):
-        if frame.epoch == self.epoch and frame.seq < self._taken[peer]:
-            self._parts[frame.seq - self._seq if frame.seq == self._seq else 1][peer] = frame.content
+        if frame.epoch == self.epoch and frame.seq <= self._taken[peer]:
+            self._arrived[peer].append(frame.content)
             return False
         return receive(self, peer, frame)
 
@@ -91,16 +91,17 @@ def a_link_takes_frames_of_other_epochs(patch):
 
 
 @mutant("chain")
-def a_link_takes_the_next_frame_for_this_one(patch):
+def a_link_takes_frames_of_one_shard_for_those_of_another(patch):
     receive = Links.receive
 
-    def hasty(self, peer, frame):
+    def mistaken(self, peer, frame):
         taken = receive(self, peer, frame)
-        if taken and peer in self._parts[1]:
-            self._parts[0][peer] = self._parts[1].pop(peer)
+        if taken:
+            other = self.peers[self.peers.index(peer) - 1]
+            self._arrived[other].append(self._arrived[peer].pop())
         return taken
 
-    patch.setattr(Links, "receive", hasty)
+    patch.setattr(Links, "receive", mistaken)
 
 
 @mutant("chain")

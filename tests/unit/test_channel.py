@@ -20,6 +20,7 @@ from actors.channel import Channel
 from raydt.errors import ConfigError, ExchangeError, ProcessLostError, SequenceGapError, StaleEpochError
 from raydt.exchange import links as meeting
 from raydt.exchange.links import Frame, InProcessDriver, Meeting, NumberedShard, packed, proof, side_by_side, together
+from raydt.exchange.meetings import AllGather, ReduceScatter, bundled
 from raydt.exchange.messages import SET_ASIDE, Ask, Tell
 from raydt.parallel import limited
 from tests.refusals import refused
@@ -67,6 +68,25 @@ def test_parts_arrive_whatever_their_size(shards, numbers):
                 ]
         assert all(channel.sent >= 3 * 8 * numbers * (shards - 1) for channel in made)
         assert not any(channel.waits for channel in made)
+
+
+@pytest.mark.parametrize("shards", [2, 5, 12])
+def test_shards_meet_with_their_neighbours_alone(shards):
+    """Sums, and what all are told, also where both are larger than what the system holds for a connection."""
+    with channels(shards) as (made, connecting, pool):
+        connected(connecting)
+        links = [len(channel._peers) for channel in made]
+        assert links == [min(shards - 1, {2: 1, 5: 4, 12: 7}[shards])] * shards
+
+        def level(channel, size):
+            parts = [np.full(size, channel.index + to) for to in range(shards)]
+            (total,) = channel.swap(ReduceScatter(parts, np.add))
+            return total[:1].tolist(), channel.swap(AllGather(np.full(size, channel.index), shards))
+
+        for size in (1, 100_000):
+            for index, (total, told) in enumerate(pool.map(level, made, [size] * shards)):
+                assert total == [shards * index + shards * (shards - 1) // 2]
+                assert [(part[-1], len(part)) for part in told] == [(one, size) for one in range(shards)]
 
 
 def test_a_shard_that_is_early_is_not_lost_and_shows_that_it_waits():
@@ -422,8 +442,10 @@ def test_a_connection_that_ends_in_a_frame_is_a_lost_shard(share):
         assert (caught.value.actor, caught.value.shard) == ("shard", 1)
 
 
-@pytest.mark.parametrize("frame", [Frame(2, 1, np.arange(3)), Frame(1, 2, np.arange(3)), None])
-def test_a_frame_of_another_epoch_or_turn_breaks_the_channel(frame):
+@pytest.mark.parametrize(
+    "frame", [Frame(2, 1, np.arange(3)), Frame(1, 2, np.arange(3)), Frame(1, 1, np.arange(3)), None]
+)
+def test_a_frame_of_another_epoch_or_turn_or_of_no_parts_breaks_the_channel(frame):
     with channels(2) as (made, connecting, _):
         connected(connecting)
         made[1]._peers[0].socket.sendall(b"x" * 100 if frame is None else b"".join(map(bytes, packed(frame))))
@@ -434,7 +456,7 @@ def test_a_frame_of_another_epoch_or_turn_breaks_the_channel(frame):
 def test_a_repeated_frame_has_no_effect():
     with channels(2) as (made, connecting, pool):
         connected(connecting)
-        made[1]._peers[0].socket.sendall(b"".join(map(bytes, packed(Frame(1, 1, np.array([5]))))))
+        made[1]._peers[0].socket.sendall(b"".join(map(bytes, packed(Frame(1, 1, bundled([np.array([5])]))))))
         found = list(pool.map(lambda channel: channel.swap([np.array([7])] * 2), made))
         assert [part.tolist() for part in found[0]] == [[7], [5]]
         found = list(pool.map(lambda channel: channel.swap([np.array([8])] * 2), made))

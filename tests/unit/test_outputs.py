@@ -23,7 +23,8 @@ from pipelines.operation import dump_yaml
 from pipelines.run_folder import RunFolder, default_location
 from pipelines.saved_runs import Input, require_apart
 from raydt.errors import ConfigError, ExchangeError, InputError, SequenceGapError, StaleEpochError
-from raydt.exchange.links import Frame, FrameReader, Links, packed, proof, swap_together
+from raydt.exchange.links import Frame, FrameReader, Links, packed, proof
+from raydt.exchange.meetings import AllGather, ReduceScatter, swap_together, unbundled
 from raydt.folders import folder as lock
 from raydt.folders.folder import LOCK, Folder, locked
 from tests.refusals import refused
@@ -539,34 +540,25 @@ def test_damaged_bytes_are_refused_or_are_a_frame(content, data):
     assert all(isinstance(part, np.ndarray) for frame in frames for part in named(frame.content).values())
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3, 5])
-def test_shards_swap_parts(shards):
-    links = [Links(index, shards, 4) for index in range(shards)]
-    for number in range(3):
-        for one in links:
-            for peer, frame in one.begin([np.array([number, one.index, to]) for to in range(shards)]):
-                assert links[peer].receive(one.index, frame)
-        for one in links:
-            assert [part.tolist() for part in one.complete()] == [[number, i, one.index] for i in range(shards)]
-            assert shards == 1 or one.complete() is None
-
-
 PARTS = CONTENTS.filter(lambda content: not isinstance(content, dict) or len(content) > 0)
 
 
 @given(st.integers(1, 3), st.integers(1, 3), st.data())
-def test_shards_of_one_process_swap_by_one_frame_for_each_other_process(processes, n, data):
+def test_shards_of_one_process_meet_by_what_it_sends_other_processes(processes, n, data):
     shards = processes * n
-    alike = data.draw(st.lists(st.booleans(), min_size=shards, max_size=shards))
-    made = [
-        [data.draw(PARTS)] * shards if same else data.draw(st.lists(PARTS, min_size=shards, max_size=shards))
-        for same in alike
-    ]
+    kind = data.draw(st.sampled_from(["all to all", "the same to all", "sums"]))
+    of_each = st.lists(PARTS, min_size=shards, max_size=shards)
+    if kind == "all to all":
+        made = [data.draw(of_each) for _ in range(shards)]
+    elif kind == "the same to all":
+        made = [AllGather(part, shards) for part in data.draw(of_each)]
+    else:
+        made = [ReduceScatter([np.array([3**maker, to]) for to in range(shards)], np.add) for maker in range(shards)]
     sent = []  # by process: what it has for each
 
     def keep(parts):
         sent.append(parts)
-        return parts
+        return [parts[0]] * processes
 
     def arrived(content):
         (frame,) = read(b"".join(map(bytes, packed(Frame(1, 1, content)))))
@@ -575,31 +567,76 @@ def test_shards_of_one_process_swap_by_one_frame_for_each_other_process(processe
     for process in range(processes):
         swap_together(keep, made[process * n :][:n])
     for process in range(processes):
-        theirs = [arrived(parts[process]) for parts in sent]
+        theirs = [arrived(parts[process]) if n > 1 else parts[process] for parts in sent]
         received = swap_together(lambda parts, theirs=theirs: theirs, made[process * n :][:n])
         for own, parts in enumerate(received):
-            expected = [exactly(of_shard[process * n + own]) for of_shard in made]
-            assert [exactly(part) for part in parts] == expected
+            expected = [of_shard[process * n + own] for of_shard in made]
+            if kind == "sums":
+                assert sum(parts).tolist() == sum(expected).tolist()
+            else:
+                assert [exactly(part) for part in parts] == [exactly(part) for part in expected]
 
 
-def test_a_shard_may_be_one_swap_ahead_and_repeats_have_no_effect():
+def test_sums_of_processes_are_added_on_their_way_shard_by_shard():
+    made = [ReduceScatter([np.array([10 * maker + to]) for to in range(4)], np.add) for maker in range(4)]
+    sent = []
+    swap_together(lambda parts: sent.append(parts) or list(parts), made[:2])
+    first, second = sent[0]
+    assert [part.tolist() for part in unbundled(first, 2)] == [[10], [12]]
+    assert [part.tolist() for part in unbundled(sent[0].add(first, second), 2)] == [[24], [28]]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"[]": np.array([0.5])},
+        {'[""]': np.array([1])},
+        {'[""]': np.array([-1, 0, 0, 1, 3]), "<i8": np.arange(2)},
+        {'[""]': np.array([-1, 0, 1, 1, 2]), "<i8": np.arange(2)},
+        {'[""]': np.array([-1, 0, 0, 1, 2, -1, 0, 0, 1, 0]), "<i8": np.arange(2)},
+        {"lengths": np.array([3]), "": np.arange(2)},
+        {"lengths": np.array([1, 1]), "": np.arange(2)},
+        {"lengths": np.array([], dtype=np.int64), "": np.arange(0)},
+        {"lengths": np.array([2])},
+        {"no names": np.array([-1, 0, 0, 1, 2]), "<i8": np.arange(2)},
+        np.arange(3),
+    ],
+)
+def test_what_is_no_bundle_is_no_frame(broken):
+    with refused("exchange.no_frame", ExchangeError):
+        unbundled(broken, 1)
+
+
+def test_a_shard_may_be_one_meeting_ahead_and_repeats_have_no_effect():
     first, second = Links(0, 2, 1), Links(1, 2, 1)
     ((_, ahead),) = first.begin([np.array([0]), np.array([1])])
     assert second.receive(0, ahead)
+    assert second.proceed() == []
     assert second.complete() is None
     ((_, back),) = second.begin([np.array([2]), np.array([3])])
     assert [part.tolist() for part in second.complete()] == [[1], [3]]
     assert first.receive(1, back)
+    assert first.proceed() == []
     assert [part.tolist() for part in first.complete()] == [[0], [2]]
+    assert first.complete() is None
     assert not first.receive(1, back)
     assert not second.receive(0, ahead)
     ((_, next_one),) = first.begin([np.array([4]), np.array([5])])
     assert first.complete() is None
     assert second.receive(0, next_one)
-    with refused("exchange.gap", SequenceGapError, shard=1, seen=2, sent=3):
-        second.receive(0, Frame(1, 3, np.array([9])))
+    with refused("exchange.gap", SequenceGapError, shard=1, seen=2, sent=4):
+        second.receive(0, Frame(1, 4, np.array([9])))
     second.begin([np.array([6]), np.array([7])])
     assert [part.tolist() for part in second.complete()] == [[5], [7]]
+
+
+def test_a_third_frame_that_nobody_has_asked_for_is_refused():
+    links = Links(1, 2, 1)
+    assert links.receive(0, Frame(1, 1, np.array([1])))
+    assert links.receive(0, Frame(1, 2, np.array([1])))
+    with refused("exchange.gap", SequenceGapError, shard=1, seen=2, sent=3):
+        links.receive(0, Frame(1, 3, np.array([1])))
 
 
 def test_frames_out_of_order_and_of_other_epochs_are_refused():

@@ -196,6 +196,19 @@ def test_more_shards_than_can_have_work_or_a_cpu_are_refused(
     assert placed(**{**given, "shards": 2}).shards == 2
 
 
+@pytest.mark.parametrize("learner", ["gbdt", "fudyadt"])
+def test_validation_says_which_shards_own_more_rows_than_others(learner: str) -> None:
+    """Shards own whole buckets of 4,096: of 1,000 shards some have 5, others 4."""
+    wide = {"learner": {"kind": learner, "feature_groups": 6_000}, "columns": 6_000, "memory_limit": 0, **NAMED}
+    for shards in (2, 257, 4_096):
+        assert placed(**wide, shards=shards).where == message("runs.with_shards", shards=f"{shards:,} shards")
+    uneven = str(message("runs.uneven_rows", shards="1,000 shards", more=5 / 4.096 - 1))
+    assert "22%" in uneven
+    assert placed(**wide, shards=1_000).where == message("runs.with_shards", shards=uneven)
+    with refused("configs.idle_shards", ConfigError, cause="4096 buckets of rows", most=4096):
+        placed(**wide, shards=4_097)
+
+
 @pytest.mark.usefixtures("_seven_cpus")
 @pytest.mark.parametrize("shards", [0, -1, True, "many", 1.5])
 def test_other_values_are_refused(shards: object) -> None:

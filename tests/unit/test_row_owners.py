@@ -31,14 +31,13 @@ from raydt.examples import owned_rows
 from raydt.examples.digest import BucketDigest, joined_root
 from raydt.examples.owned_rows import NEVER, OwnedStore, slots_in_order
 from raydt.examples.row_owners import (
-    BUCKETS,
     RowOwners,
-    buckets_in,
+    are_in,
     buckets_of,
-    component_of,
     joined_buckets,
     joined_by_birth,
     parts_for,
+    whole_nodes,
 )
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import (
@@ -53,7 +52,7 @@ from raydt.examples.updates import (
     nothing_admitted,
 )
 from raydt.exchange.links import side_by_side
-from raydt.exchange.messages import Buckets
+from raydt.exchange.messages import BUCKETS, Buckets, buckets_in, component_of
 from raydt.learners import learners
 from raydt.learners.base import WorkPlan
 from raydt.learners.gbdt.shard import PendingRows
@@ -71,12 +70,14 @@ from tests.volume import examples
 # Rows by owner: admission and digests are those of one store and one tree, for any number of owners.
 
 OWNERS = (1, 2, 3, 5, 8, 16, 300)
+#: More than there have been buckets, and than there are.
+MANY = (257, 1_000, 5_000)
 
 
 @pytest.mark.parametrize("shards", OWNERS)
 def test_owners_and_slots(shards: int) -> None:
     owners, ids = RowOwners(shards), np.arange(5_000, dtype=np.int64) * 7
-    assert buckets_of(ids).tolist() == [key_of(number) >> 56 for number in ids.tolist()]
+    assert buckets_of(ids).tolist() == [key_of(number) >> 52 for number in ids.tolist()]
     assert sorted(b for shard in range(shards) for b in owners.buckets(shard)) == list(range(BUCKETS))
     for shard in range(shards):
         for pieces in (0, 1, 3, 400):
@@ -93,6 +94,26 @@ def test_owners_and_slots(shards: int) -> None:
         assert owners.local(own).tolist() == list(range(len(own)))
         assert owners.slots(owners.local(own), shard).tolist() == own.tolist()
         assert len(own) <= owners.local_capacity(int(slots.max()) + 1)
+
+
+@pytest.mark.parametrize("shards", [*OWNERS, *MANY])
+def test_as_many_shards_as_there_are_buckets_own_rows_and_about_as_many(shards: int) -> None:
+    sizes = [len(buckets) for buckets in RowOwners(shards).of_all()]
+    assert max(sizes) - min(sizes) <= 1
+    assert sum(size > 0 for size in sizes) == min(shards, BUCKETS)
+    owner, n = RowOwners(shards).of(np.arange(100_000, dtype=np.int64)), min(shards, BUCKETS)
+    assert len(np.unique(owner)) == n
+
+
+@given(st.integers(0, BUCKETS), st.integers(0, BUCKETS))
+def test_buckets_are_those_of_whole_nodes(begin: int, end: int) -> None:
+    own = Buckets(min(begin, end), max(begin, end))
+    nodes = whole_nodes(own)
+    assert [b for first, depth in nodes for b in range(first, first + 16 ** (3 - depth))] == list(own)
+    assert all(first % 16 ** (3 - depth) == 0 for first, depth in nodes)
+    assert len(nodes) <= 2 * 3 * 15
+    assert whole_nodes(Buckets(0, BUCKETS)) == [(0, 0)]
+    assert whole_nodes(Buckets(15, 34)) == [(15, 3), (16, 2), (32, 3), (33, 3)]
 
 
 #: Updates of few ids, so that many are refused.
@@ -391,18 +412,29 @@ def test_parts_by_buckets_are_put_together() -> None:
                 wanted = [part for part in parts if any(bucket in set(part) for bucket in mine)]
                 assert parts_for([mine], parts) == wanted
         assert [buckets_in(component_of(part)) for part in parts] == list(parts)
+        assert [buckets_in(component_of(part, "ids"), "ids") for part in parts] == list(parts)
     others = ("group-001", "coordinator", "buckets", "buckets-000", "buckets-5-", "buckets--5", "buckets-000-0256")
-    assert [buckets_in(name) for name in others] == [None] * len(others)
-    whole = Buckets(0, 256)
+    assert [buckets_in(name) for name in (*others, "ids-0000-4096")] == [None] * (1 + len(others))
+    whole = Buckets(0, BUCKETS)
     right = {"id": ids, "leaf": leaf}
     for wrong in (
-        {Buckets(0, 255): right},
+        {Buckets(0, BUCKETS - 1): right},
         {whole: right | {"leaf": leaf[1:]}},
         {whole: right | {"id": ids[::-1]}},
         parts | {whole: right},
     ):
         with pytest.raises(ValueError, match="must have an entry for each"):
             joined_buckets(ids, wrong)
+
+
+def test_former_buckets_are_sixteen_each() -> None:
+    """A component of 256 buckets, by the first eight bits of keys, has the rows of these by the first twelve."""
+    ids = np.arange(3_000, dtype=np.int64)
+    former = np.array([key_of(number) >> 56 for number in ids.tolist()])
+    for begin, end in (0, 256), (0, 128), (128, 256), (85, 170), (7, 8), (3, 3):
+        now = buckets_in(f"buckets-{begin:03d}-{end:03d}")
+        assert now == buckets_in(f"ids-{begin:03d}-{end:03d}", "ids") == Buckets(16 * begin, 16 * end)
+        assert (are_in(ids, now) == ((former >= begin) & (former < end))).all()
 
 
 @pytest.mark.parametrize(("window", "births"), [(1, 7), (3, 21), (1 << 10, 61)])  # at most seven windows

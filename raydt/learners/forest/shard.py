@@ -16,6 +16,7 @@ from raydt.arrays.elementary import Bools, Floats, Ints, Slots
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import Features
 from raydt.exchange.links import Meeting, Steps
+from raydt.exchange.meetings import AllGather
 from raydt.exchange.messages import MET, FeatureReader, Payload
 from raydt.learners.batch_coordinator import ADD, REMOVE
 from raydt.learners.forest.labels import NO_LABELS, Scale, in_units
@@ -250,7 +251,7 @@ class ForestShard:
         columns = [self._features.columns_of(groups) for groups in self._features.assign(shards)]
         for begin in range(0, n, TOLD_ROWS):
             some = X[begin : min(begin + TOLD_ROWS, n)]
-            for theirs, part in zip(columns, (yield [some[:, self.columns]] * shards), strict=True):
+            for theirs, part in zip(columns, (yield AllGather(some[:, self.columns], shards)), strict=True):
                 some[:, theirs] = part
         self.trees.know(np.array(order))
         self._put(slots, ids, X[as_slice(slots)], y, weight)

@@ -17,6 +17,7 @@ from raydt.arrays.elementary import AnyArray, Bools, Floats, Int32s, Ints
 from raydt.arrays.kernel import inlined_kernel, inner_kernel, kernel, task_kernel
 from raydt.examples.updates import DTYPE, NO_WEIGHTS, Weights
 from raydt.exchange.links import Steps
+from raydt.exchange.meetings import AllGather, ReduceScatter
 from raydt.learners.fudyadt.histograms import (
     COUNTED,
     DIGITS,
@@ -417,14 +418,15 @@ def partition_columns(
         partition(S, label_bits, scratch.side, scratch.spare, left, right)
 
 
-# BUILD spread over shards, which meet twice for every level of the tree: what each of them does.
+# BUILD spread over shards, which meet three times for every level of the tree: what each of them does.
 #
-# A shard sorts its columns once. At a meeting it gives all others, for every open node, the best split of its columns;
-# and it *owns* a range of the rows: from every shard it gets one bit for each of them, the side on which that shard's
-# best split puts the row. All choose the same winners by the total order, and split the same nodes. The owner of a row
-# takes the bit of the winner at the row's node, moves the row down, and tells all the bits of its rows. So a row costs
-# two bits a level, however many shards there are, and everything else is divided. At the end the coordinator gets the
-# winners, from which it makes the same nodes, and from each owner the nodes of its rows.
+# A shard sorts its columns once. At the first meeting it gives all others, for every open node, the best split of its
+# columns. All choose the same winners by the total order, and split the same nodes. A shard also *owns* a range of the
+# rows: at the second meeting it gets one bit for each of them, the side on which the best split of the row's node puts
+# the row. The winner at that node has it, and all others 0, so bits are added on their way. The owner moves the row
+# down, and tells all the bits of its rows at the third meeting. So a row costs two bits a level, however many shards
+# there are, and everything else is divided. At the end the coordinator gets the winners, from which it makes the same
+# nodes, and from each owner the nodes of its rows.
 #
 # A candidate has ``4 + K`` words: bits of the score, bits of the threshold, feature (-1: there is none), side of
 # missing numbers, class counts on the left. Where labels are numbers, K is 1 and two words more are the sums of the
@@ -572,19 +574,31 @@ def split_nodes(tree: Any, nodes: Any, chosen: Any, rules: Any, stamp: int, chil
 
 
 @kernel
-def move_rows(node_of: Any, open_of: Any, shards: Any, below: Any, sides: Any, out: Any) -> None:
-    """Move rows one level down, by the bits of the shard that has the split of their node; ``out`` gets their sides.
+def mark_won(E: Any, bounds: Any, winners: Any, index: int, label_bits: int, side: Any, out: Any) -> None:
+    """Copy to ``out`` the sides of the rows of the open nodes whose best split shard ``index`` has; others stay."""
+    bits = np.uint64(label_bits)
+    for f in range(len(winners)):
+        if winners[f] != index:
+            continue
+        for i in range(bounds[f, 0], bounds[f, 1]):
+            row = np.uint64(E[0, i] & 0xFFFFFFFF) >> bits
+            out[row] = side[row]
 
-    ``node_of`` has the node of each row, ``open_of`` the number of a node among the open ones (-1: a leaf), ``shards``
-    the winner at each open node (-1: it is not split), ``below``, shape (open, 2), its children; ``sides``, shape
-    (shards, bytes), the bits by each shard.
+
+@kernel
+def move_rows(node_of: Any, open_of: Any, winners: Any, below: Any, sides: Any, out: Any) -> None:
+    """Move rows one level down, by the bits of the winner at their node; ``out`` gets their sides.
+
+    ``node_of`` has the node of each row, ``open_of`` the number of a node among the open ones (-1: a leaf), ``winners``
+    the shard that has the split of each open node (-1: it is not split), ``below``, shape (open, 2), its children;
+    ``sides`` has a bit for each row.
     """
     for i in range(len(node_of)):
         out[i] = 0
         f = open_of[node_of[i]]
-        if f < 0 or shards[f] < 0:
+        if f < 0 or winners[f] < 0:
             continue
-        out[i] = (sides[shards[f], i >> 3] >> (i & 7)) & 1
+        out[i] = (sides[i >> 3] >> (i & 7)) & 1
         node_of[i] = below[f, out[i]]
 
 
@@ -668,24 +682,27 @@ def build_steps(
         mine = np.full((len(nodes), LEFT + K + len(order.sums)), -1, dtype=np.int64)
         if len(features):
             find_candidates(tree, nodes, bounds, listing, searching, features, mine)
-        bits = as_bits(scratch.side)
-        parts = [{"splits": mine, "sides": bits[begin:end]} for begin, end in pairwise(edges)]
-        received = yield parts
-        candidates = np.stack([part["splits"] for part in received], axis=1)
+        candidates = np.stack((yield AllGather(mine, shards)), axis=1)
         chosen, winners = np.empty_like(mine), np.empty(len(nodes), dtype=np.int64)
         choose_splits(candidates, chosen, winners)
+        won = np.zeros(n, dtype=np.uint8)
+        if len(features):
+            mark_won(scratch.E, bounds, winners, index, label_bits_of(K), scratch.side, won)
+        bits = as_bits(won)
+        parts = [bits[begin:end] for begin, end in pairwise(edges)]
+        told = np.bitwise_or.reduce((yield ReduceScatter(parts, np.bitwise_or)))
         splits.append(chosen)
         tree, open_of = with_room(tree, 2 * len(nodes), K), np.full(int(tree.reg[USED]), -1, dtype=np.int32)
         open_of[nodes] = np.arange(len(nodes))
         children = Children.of(len(nodes))
         count = split_nodes(tree, nodes, chosen, order.rules, 0, children)
         below = np.stack([tree.nodes["left"][nodes], tree.nodes["right"][nodes]], axis=1)
-        move_rows(node_of, open_of, winners, below, np.stack([part["sides"] for part in received]), sides)
+        move_rows(node_of, open_of, winners, below, told, sides)
         nodes = children.below[:count]
         if int(tree.statistics["n"][nodes].sum()) < order.few:
             nodes = nodes[:0]
         if len(nodes):
-            taken = yield [as_bits(sides)] * shards
+            taken = yield AllGather(as_bits(sides), shards)
             scratch.side[:] = flags_of(np.concatenate(taken), n)
             of_children = np.empty((2 * len(children.keep), 2), dtype=np.int64)
             next_level(scratch, bounds, label_bits_of(K), children.keep, children.size_left, of_children)

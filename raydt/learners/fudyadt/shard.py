@@ -18,6 +18,7 @@ from raydt.examples.row_owners import RowOwners
 from raydt.examples.store import ExampleStore
 from raydt.examples.updates import Features, dtype_of
 from raydt.exchange.links import Steps
+from raydt.exchange.meetings import AllGather
 from raydt.exchange.messages import Buckets, FeatureReader, Payload
 from raydt.learners.fudyadt.build import FETCHED, BuildOrder, begun, slots_of
 from raydt.learners.fudyadt.options import FuDyADTOptions
@@ -164,10 +165,10 @@ class OwningFuDyADTShard(OwningShard[TreeRows]):
     def _on_labels(self) -> Steps[None]:
         """After a restore, take the labels of all rows from their owners."""
         rows, shards = self.rows_here, self._owners.shards
-        most = max(int(used[0]) for used in (yield [np.array([rows.store.used])] * shards))
+        most = max(int(used[0]) for used in (yield AllGather(np.array([rows.store.used]), shards)))
         for begin in range(0, most, _TOLD):
             own = rows.store.y[begin : min(begin + _TOLD, rows.store.used)]
-            for shard, y in enumerate((yield [own] * shards)):
+            for shard, y in enumerate((yield AllGather(own, shards))):
                 self._keep_labels(self._owners.slots(np.arange(begin, begin + len(y)), shard), y)
 
     def _on_delete_oldest(self, slots: Any, release: bool) -> Steps[dict[str, Any]]:

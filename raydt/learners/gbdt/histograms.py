@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from raydt.arrays.blocks import is_one
-from raydt.arrays.elementary import add_pair
+from raydt.arrays.elementary import Ints, add_pair
 from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.batches.binning import is_left
 from raydt.examples.updates import UNIT
@@ -379,6 +379,29 @@ def add_packed(packed: Any, head: Any, into: Any, begin: int, end: int) -> None:
                 sums[s, 0] += packed[at]
                 sums[s, 1] += packed[at + np.uint64(1)]
                 at += two
+
+
+def joined_packed(ours: Ints, theirs: Ints, head: int) -> Ints:
+    """Return as one what two shards have packed for the same owner, with ``head`` numbers each; twice as nothing.
+
+    Histograms that both have are added. Also shards that pass this on may do so: sums are integers.
+    """
+    at = slice(head, head + 1 + int(ours[head]))
+    if len(ours) == len(theirs) and np.array_equal(ours[at], theirs[at]):
+        joined = ours + theirs
+        joined[at] = ours[at]
+        return joined
+    counts = [int(part[head]) for part in (ours, theirs)]
+    which = [part[head + 1 : head + 1 + n] for part, n in zip((ours, theirs), counts, strict=True)]
+    every = np.union1d(*which)
+    width = max((len(part) - head - 1) // n - 1 if n else 0 for part, n in zip((ours, theirs), counts, strict=True))
+    joined = np.zeros(head + 1 + len(every) * (1 + width), dtype=np.int64)
+    joined[:head], joined[head] = ours[:head] + theirs[:head], len(every)
+    joined[head + 1 : head + 1 + len(every)] = every
+    sums = joined[head + 1 + len(every) :].reshape(len(every), width)
+    for part, n, own in zip((ours, theirs), counts, which, strict=True):
+        sums[np.searchsorted(every, own)] += part[head + 1 + n :].reshape(n, width)
+    return joined
 
 
 # Leaf-wise growth of one tree: in one call where one shard has all rows, or in rounds with other shards.

@@ -10,6 +10,7 @@ on a range of slots. Trees are replicated: every shard makes the same splits on 
 from __future__ import annotations
 
 import copy
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +21,7 @@ from raydt.arrays.kernel import inner_kernel, kernel
 from raydt.batches.binning import CellStore
 from raydt.examples.updates import NO_WEIGHTS, UNIT, Features
 from raydt.exchange.links import Steps, side_by_side
+from raydt.exchange.meetings import AllGather, ReduceScatter
 from raydt.learners.gbdt.candidates import (
     Candidates,
     Targets,
@@ -39,6 +41,7 @@ from raydt.learners.gbdt.histograms import (
     change_rows,
     change_sums,
     grow_tree,
+    joined_packed,
     list_nodes,
     move_all_up,
     next_leaves,
@@ -495,12 +498,12 @@ class RowShard:
             answers = np.stack((yield self._to_all(found)))
             n, head = next_leaves(model, local, t, row, room, answers), _NONE
 
-    def _to_all(self, mine: Ints) -> list[Ints]:
+    def _to_all(self, mine: Ints) -> AllGather:
         """Return the same part for every shard."""
-        return [mine] * (len(self._ends) - 1)
+        return AllGather(mine, len(self._ends) - 1)
 
     def _exchanged(self, head: Ints, which: Ints, at: Ints, sums: Ints) -> Steps[Ints]:
-        """Send every shard the own part of its features, and return what all have sent (``histograms.add_packed``).
+        """Send every shard the own part of its features; return what all have sent, or sums of it (``add_packed``).
 
         That is a head, where the histograms belong, and these themselves: ``sums[at]``.
         """
@@ -508,7 +511,8 @@ class RowShard:
         until = each * np.arange(len(ends)) + 2 * len(which) * (ends - ends[0])
         out = np.empty(until[-1], dtype=np.int64)
         pack(head, which, at, sums, ends, out)
-        return np.concatenate((yield [out[a:b] for a, b in pairwise(until.tolist())]))
+        parts = [out[a:b] for a, b in pairwise(until.tolist())]
+        return np.concatenate((yield ReduceScatter(parts, partial(joined_packed, head=len(head)))))
 
     # ---------------------------------------------------------------- begin and end
 

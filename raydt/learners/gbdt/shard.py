@@ -25,6 +25,7 @@ from raydt.examples.row_owners import RowOwners, are_in
 from raydt.examples.store import Weighting
 from raydt.examples.updates import BITS, UNIT, Features, Weights, sums_by_class
 from raydt.exchange.links import Steps, side_by_side
+from raydt.exchange.meetings import AllGather, ReduceScatter
 from raydt.exchange.messages import MET, Buckets, Payload
 from raydt.learners.gbdt.candidates import (
     Summary,
@@ -65,6 +66,14 @@ def drawn_to_hold_out(born: Ints, options: GBDTOptions) -> Ints:
     held = max(1, min(len(born) - 1, math.ceil(options.validation_fraction * len(born))))
     drawn: Ints = born[permutation(stream_key(options.random_state, "gbdt validation"), len(born))[:held]]
     return drawn
+
+
+def in_both(ours: npt.NDArray[np.uint8], theirs: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return the rows that are in two masks (:meth:`PendingRows.equal`), of which the longer has no more rows."""
+    if not len(ours) or not len(theirs):
+        return ours if len(ours) else theirs
+    n = min(len(ours), len(theirs))
+    return ours[:n] & theirs[:n]
 
 
 def bins_of_all(learned: Sequence[Bins], columns: Sequence[Ints], dense: int) -> Bins:
@@ -441,12 +450,12 @@ class GBDTShard(OwningShard[PendingRows]):
         for shard in range(self._owners.shards if len(self.groups) else 0):
             masks.append(np.packbits(self._held.among(self._owners.slots(local, shard), row)))
         none = np.empty(0, dtype=np.uint8)  # of a shard that has nothing to compare
-        found = rows.equal(y, (yield masks or [none] * self._owners.shards))
+        found = rows.equal(y, (yield ReduceScatter(masks or [none] * self._owners.shards, in_both)))
         return (yield from self.delete_oldest(*found))
 
     def _of_all(self, mine: AnyArray) -> Steps[AnyArray]:
         """Return what all shards have, sorted."""
-        return np.sort(np.concatenate((yield [mine] * self._owners.shards)))
+        return np.sort(np.concatenate((yield AllGather(mine, self._owners.shards))))
 
     # ---------------------------------------------------------------- bins and cells
 
@@ -541,7 +550,7 @@ class GBDTShard(OwningShard[PendingRows]):
         mine = self.rows_here.mine(slots)
         self._encoded = mine if restored else _NO_SLOTS
         counts = own.cells.default_counts(mine)
-        own.cells.choose(np.sum((yield [counts] * shards), axis=0), len(slots))
+        own.cells.choose(np.sum((yield AllGather(counts, shards)), axis=0), len(slots))
         for local, ones in taken:
             own.cells.arrange(local, ones)
         own.divide(self._index, shards)
@@ -605,7 +614,7 @@ class GBDTShard(OwningShard[PendingRows]):
         self.rows_here.digest.forget()
         ensemble, known = with_class(former.ensemble, classes, slots), known_trees(former.ensemble)
         sums = ensemble.sums_of_roots(known, former.targets, slots)
-        ensemble.set_roots(known, np.sum((yield [sums] * shards), axis=0))
+        ensemble.set_roots(known, np.sum((yield AllGather(sums, shards)), axis=0))
         self.begin_with(ensemble, former.cells)
         self.own.divide(self._index, shards)
         yield from self._on_sum_up()
