@@ -78,7 +78,9 @@ def measured(folder: str, shards: int, kilobytes: int) -> dict[str, float]:
     """Return :func:`level` of the sources in a folder."""
     command = [sys.executable, __file__, "--child", "--shards", str(shards), "--kilobytes", str(kilobytes)]
     environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, check=True, capture_output=True, text=True, encoding="utf-8"
+    )
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

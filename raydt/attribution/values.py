@@ -8,8 +8,8 @@ over the subsets of a size, of what the group adds to the score. Sizes are *stra
 (Castro et al. 2009 and 2017, Maleki et al. 2013: stratified by size, with more samples where contributions spread). A
 sample of a stratum draws a size k and an order of the groups, and cuts the order into blocks of k + 1 groups. Each
 group is added to the k others of its block, a random subset of them. So one model for each block tells the
-contributions of all its groups, since the forest tells the predictions without each group, exactly, for the price of
-its paths (``raydt.learners.forest.leave_out``).
+contributions of all its groups, where a learner tells the predictions without each group, exactly, for the price of
+its paths.
 
 Why this design: a contribution to k others spreads about as 1 / k, so that strata of doubling sizes deserve about as
 many samples each (the allocation of Wu et al. 2023, VRDS), where a permutation has as many of each size; and all

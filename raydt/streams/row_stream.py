@@ -493,7 +493,7 @@ class RowStream(ABC):
         self._foreign = 0  # updates before ``_seq`` that came from outside of the stream
         self._foreign_ids: set[int] = set()  # live ids that the stream did not insert
         self._n_classes = source.known_classes
-        self._order = _NO_IDS  # the codes of so many classes in ascending order of their labels
+        self._class_order = _NO_IDS  # the codes of so many classes in ascending order of their labels
         self._live: set[int] | None = set() if self.chooses_deletes and source.id_kind != "row" else None
         self._reader = RowReader(source, 0, self._skip_bad)
         self._previous = PreviousLabels(
@@ -613,8 +613,8 @@ class RowStream(ABC):
             self._note_subjects(self._subjects, op, ids, rows)
         self._n_classes = max(self._n_classes, classes_in(rows.y))
         self._seq += len(op)
-        if len(self._order) != self._n_classes:
-            self._order = in_order(self.source.classes[: self._n_classes], self.source.positive is not None)
+        if len(self._class_order) != self._n_classes:
+            self._class_order = in_order(self.source.classes[: self._n_classes], self.source.positive is not None)
         return UpdateBatch(
             start,
             op,
@@ -625,7 +625,7 @@ class RowStream(ABC):
             row,
             self.warmup,
             sparse=rows.sparse,
-            class_order=self._order,
+            class_order=self._class_order,
             names=names,
             time=rows.ts,
             weight=unless_equal(rows.weight),
@@ -690,7 +690,7 @@ class RowStream(ABC):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
-        self._seq, self._n_classes, self._order = int(state["seq"]), int(state["n_classes"]), _NO_IDS
+        self._seq, self._n_classes, self._class_order = int(state["seq"]), int(state["n_classes"]), _NO_IDS
         self.warmup = int(state.get("warmup", self.planned_warmup))
         self._reader.close()
         self.source.restore(state["source"])
