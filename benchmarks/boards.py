@@ -109,7 +109,7 @@ class Line(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """What a contestant did on a stream: the rows it saw, its scores after the warm-up, its processor seconds."""
+    """Rows of a stream that a contestant saw, its accuracy and kappa after the warm-up, and its processor seconds."""
 
     rows: int
     accuracy: float

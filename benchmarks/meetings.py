@@ -1,4 +1,4 @@
-"""What a meeting of S shards costs over TCP: messages, connections, bytes and time, by a ladder and by all pairs.
+"""The cost of a meeting of S shards over TCP: messages, connections, bytes and time, by a ladder and by all pairs.
 
 S processes on this machine, which share its cores, meet as shards of a GBDT do in a level of a tree: histograms of KB
 kilobytes of each are added up by their owners, and each owner tells all others 248 numbers. Messages, connections and
@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def shard(index: int, shards: int, kilobytes: int, pipe: Any) -> None:
     parts, times, sent = [sums[a:b] for a, b in pairwise(ends)], [], 0
     for level in range(LEVELS + WARM):
         began, before = time.perf_counter(), channel.sent
-        mine = np.sum(channel.swap(ReduceScatter(parts, np.add)), axis=0)
+        mine = reduce(np.add, channel.swap(ReduceScatter(parts, np.add)))
         told = channel.swap(AllGather(best, shards))
         times.append(1000 * (time.perf_counter() - began))
         sent = channel.sent - before

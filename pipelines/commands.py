@@ -12,7 +12,6 @@ from raydt.messages import WITHHELD, message, one_line
 # Options that several commands share, and how a command prints its result.
 
 if TYPE_CHECKING:
-    from pipelines.receipts import ReceiptFile
     from pipelines.running.replay import RunResult
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
@@ -45,13 +44,14 @@ SIGN = click.option("--sign", metavar="FILE", help="Private Ed25519 key (PEM) th
 KINDS = ["parquet", "arrow", "csv", "jsonl", "libsvm"]
 
 
-def print_result(result: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print the result of a command as text or JSON."""
+def print_result(result: dict[str, Any], text: str, as_json: bool, *, ok: bool = True) -> int:
+    """Print the result of a command as text or JSON; return the exit code, 3 if a guarantee does not hold."""
     # Names of files need not be UTF-8; JSON has an escape for what is not.
     shown = (
         json.dumps(result, indent=2, ensure_ascii=False).encode(errors="backslashreplace").decode() if as_json else text
     )
     click.echo(shown)
+    return 0 if ok else 3
 
 
 def _print_run(result: RunResult, as_json: bool) -> int:
@@ -320,29 +320,24 @@ def update(
     if roll_back:
         if options["receipts"] is None or insert or delete or changes or out or options["dry_run"]:
             raise click.UsageError(message("commands.roll_back"))
-        return _roll_back(state, options["receipts"], options["note"], as_json)
+        from pipelines.receipts import roll_back
+        from pipelines.report.page import in_words
+
+        entry = roll_back(state, options["receipts"], options["note"])
+        return print_result({"state": state, **entry}, in_words(entry), as_json)
     if changes:
         if lists != {"insert": None, "delete": None, "missing": "error"}:
             raise click.UsageError(message("commands.changes_alone"))
         done = apply_changes(state, changes, **logs, **options)
         text = changes_lines(done, state, dry_run=options["dry_run"])
-        print_result({"state": state, **done.as_dict()}, text, as_json)
-        return 0
+        return print_result({"state": state, **done.as_dict()}, text, as_json)
     if logs != {"op": None, "envelope": None, "on_error": "error"}:
         raise click.UsageError(message("commands.only_with_changes"))
     receipt = run(state, **lists, **options)
     written = None if options["dry_run"] else out or find_state(state).folder.location
-    print_result({"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json)
-    return 0
-
-
-def _roll_back(state: str, chain: ReceiptFile, note: str, as_json: bool) -> int:
-    from pipelines.receipts import roll_back
-    from pipelines.report.page import in_words
-
-    entry = roll_back(state, chain, note)
-    print_result({"state": state, **entry}, in_words(entry), as_json)
-    return 0
+    return print_result(
+        {"state": state, "out": written, **receipt.as_dict()}, receipt_lines(receipt, state, written), as_json
+    )
 
 
 @click.command(short_help="Rewrite a finished run or a state so that it holds live examples only.")
@@ -373,8 +368,7 @@ def purge(place: str, as_json: bool, **options: Any) -> int:
     from pipelines.purging import purge as run_purge
 
     done = run_purge(place, **with_chain(options))
-    print_result(done, purge_lines(done), as_json)
-    return 0
+    return print_result(done, purge_lines(done), as_json)
 
 
 # Commands that use a saved model: predict, serve, export.
@@ -443,8 +437,7 @@ def predict(
         if options != {"overwrite": False, "id_column": None, "on_error": "error", "interval": None}:
             raise click.UsageError(message("commands.only_with_out"))
         found = explain_row(model, data, explain, tree or 0, kind, key)
-        print_result(found, explanation_lines(found), as_json)
-        return 0
+        return print_result(found, explanation_lines(found), as_json)
     if tree is not None or key is not None:
         raise click.UsageError(message("commands.only_with_explain"))
     assert out is not None
@@ -464,8 +457,7 @@ def predict(
     text = f"{counted(result['rows'] - result['skipped'], 'prediction')} in {result['out']}"
     if "guarantee" in result:
         text = message("attribution.given", text=text, guarantee=result["guarantee"])
-    print_result(result, text, as_json)
-    return 0
+    return print_result(result, text, as_json)
 
 
 @click.command(short_help="Measure which training rows help or harm a saved model.")
@@ -512,8 +504,7 @@ def value(state: str, validation: str, out: str, as_json: bool, **options: Any) 
     if "suspect" in found:
         shown["suspect"] = message("attribution.suspected", suspect=counted(found["suspect"], "label"))
     text = message("attribution.valued", named=named, **shown, out=found["out"], page=found["page"])
-    print_result(found, text, as_json)
-    return 0
+    return print_result(found, text, as_json)
 
 
 @click.command(short_help="Write a saved model for treelite, ONNX, LightGBM or scikit-learn.")
@@ -538,8 +529,7 @@ def export(model: str, as_json: bool, **options: Any) -> int:
     from pipelines.prediction import export_model
 
     written = export_model(model, **options)
-    print_result(written, export_lines(written), as_json)
-    return 0
+    return print_result(written, export_lines(written), as_json)
 
 
 @click.command(short_help="Answer requests over HTTP with the newest model of a run, also while it goes on.")
@@ -566,8 +556,7 @@ def serve(model: str, host: str, port: int, every: float, as_json: bool) -> int:
     from pipelines.serving.server import serve as answer_requests
 
     result = answer_requests(model, host, port, every=every, say=lambda line: click.echo(one_line(line), err=True))
-    print_result(result, message("serving.ended", requests=result["requests"]), as_json)
-    return 0
+    return print_result(result, message("serving.ended", requests=result["requests"]), as_json)
 
 
 # Commands that prove what a run or a state holds: audit, verify.
@@ -623,8 +612,7 @@ def audit(run: str, key: str | None, shards: int, address: str | None, as_json: 
         of = {name: summary[name] for name in shown if name in summary}
     with fitting(f"{run}/summary.json"):
         text = audit_lines(report, learner, summary)
-    print_result({"run": of, **report}, text, as_json)
-    return 0 if report["ok"] else 3
+    return print_result({"run": of, **report}, text, as_json, ok=report["ok"])
 
 
 @click.command(short_help="Find who is still in which folder, check receipts, or train again and compare digests.")
@@ -684,13 +672,11 @@ def verify(places: tuple[str, ...], receipt: int | None, as_json: bool, **named:
         if receipt is None:
             found = verify_erasure(run, ids=ids, subjects=subjects)
             text = receipts_lines(checked) + "\n\n" + erasure_lines(found)
-            print_result({**checked, "erasure": found}, text, as_json)
-            return 0 if checked["ok"] else 3
+            return print_result({**checked, "erasure": found}, text, as_json, ok=checked["ok"])
         run = str(Path(run) / RECEIPTS)
     elif (ids or subjects) and receipt is None and not (named["key"] or named["public_key"]) and is_folder:
         found = verify_erasure(places, ids=ids, subjects=subjects)
-        print_result(found, erasure_lines(found), as_json)
-        return 0 if found["ok"] else 3
+        return print_result(found, erasure_lines(found), as_json, ok=found["ok"])
     if len(others) > 1:
         raise click.UsageError(message("commands.one_state", others=len(others)))
     asked = any(given not in (None, ()) for given in (state, receipt, *named.values()))
@@ -699,18 +685,15 @@ def verify(places: tuple[str, ...], receipt: int | None, as_json: bool, **named:
         from pipelines.reporting import receipt_of
 
         entry, text = receipt_of(run, receipt)
-        print_result(entry, text, as_json)
-        return 0
+        return print_result(entry, text, as_json)
     if chain:
         checked = verify_receipts(run, state, **named)
-        print_result(checked, receipts_lines(checked), as_json)
-        return 0 if checked["ok"] else 3
+        return print_result(checked, receipts_lines(checked), as_json, ok=checked["ok"])
     if asked:
         lacking = (ids or subjects or receipt is not None) and Path(run).is_dir()
         raise click.UsageError(message("commands.no_chain" if lacking else "commands.not_receipts", run=run))
     found = verify_run(run)
-    print_result(found, verify_lines(found), as_json)
-    return 0 if found["equal"] else 3
+    return print_result(found, verify_lines(found), as_json, ok=found["equal"])
 
 
 # Commands that look at runs, configs and the machine: report, validate, doctor.
@@ -750,8 +733,7 @@ def report(runs: tuple[str, ...], out: str | None, receipt: int | None, key: str
         raise click.UsageError(message("commands.no_pages", run=runs[0]))
     else:
         where = report_of(list(runs), out, key)
-    print_result({"report": where}, where, as_json)
-    return 0
+    return print_result({"report": where}, where, as_json)
 
 
 @click.command(short_help="Check a config, the first rows of its data, and its ids.")
@@ -809,8 +791,7 @@ def doctor(with_ray: bool, probe: str | None, with_kernels: bool, as_json: bool)
         click.echo(STARTING_RAY, err=True)
     compiled = {"compile_seconds": compile_all()} if with_kernels else {}
     facts = {**examine(with_ray), **tried, **compiled}
-    print_result(facts, doctor_lines(facts), as_json)
-    return 0
+    return print_result(facts, doctor_lines(facts), as_json)
 
 
 # The commands by topic. Each imports what it needs when it runs, so that ``--help`` is quick.

@@ -44,7 +44,7 @@ _NUMBERS = 1 << 24
 
 
 class Intervals:
-    """How far live examples of a regressor are from what it predicts without them, until the model changes.
+    """Distances of live labels from the predictions of a regressor without their examples, until the model changes.
 
     Each is predicted by the model without it, without its subject, or without its fold, once. The model is locked by
     the caller; ``cv`` is that of :class:`JackknifePlusRegressor`.

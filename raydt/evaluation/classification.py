@@ -83,7 +83,7 @@ class Hits:
 
 
 class Tables(NamedTuple):
-    """What an evaluation of K classes counts, but for the table of ranks: arrays one after another in a buffer."""
+    """Counts of an evaluation of K classes without its table of ranks: arrays one after another in a buffer."""
 
     #: ``hits``, ``classes``, ``faded``, ``faded_classes``, ``confusion``: As in :class:`ClassCounts`.
     hits: Any
@@ -135,7 +135,7 @@ def _laid_out(buffer: Ints, layout: _Layout) -> Tables:
 
 
 class _Ranks(NamedTuple):
-    """What is not 0 in the tables of ranks of some evaluations, one after another."""
+    """Entries other than 0 of the tables of ranks of some evaluations, one after another."""
 
     begin: Ints  #: Shape (evaluations + 1,): where those of each begin.
     places: Int32s

@@ -1,4 +1,4 @@
-"""How shards meet: what each sends whom, so that a meeting takes each O(log S) messages; without I/O.
+"""Meetings of S shards: the messages of each, O(log S) a meeting, and their receivers; without I/O.
 
 A shard speaks to those that lie a *skip* before and after it in the ring of all S shards; skips are S / 2, S / 4, ...,
 1, each rounded up. What a shard has for the one i places further is its block i. In the round of a skip s, whose former
@@ -37,14 +37,14 @@ Content = AnyArray | Mapping[str, AnyArray]
 
 
 class AllGather(list[Any]):
-    """What a shard has for a meeting if that is the same for all ``shards``."""
+    """The part of a shard for a meeting, one and the same for all ``shards``."""
 
     def __init__(self, part: Content, shards: int) -> None:
         super().__init__([part] * shards)
 
 
 class ReduceScatter(list[Any]):
-    """What a shard has for a meeting if each receiver wants the sum of its parts only: some are added on their way.
+    """Parts of a shard for a meeting of which each receiver wants the sum only: some are added on their way.
 
     ``add`` returns the sum of two parts for the same receiver, in new arrays; it commutes, and is associative.
     """
