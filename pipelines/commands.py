@@ -320,10 +320,10 @@ def update(
     if roll_back:
         if options["receipts"] is None or insert or delete or changes or out or options["dry_run"]:
             raise click.UsageError(message("commands.roll_back"))
-        from pipelines.receipts import roll_back
+        from pipelines import receipts
         from pipelines.report.page import in_words
 
-        entry = roll_back(state, options["receipts"], options["note"])
+        entry = receipts.roll_back(state, options["receipts"], options["note"])
         return print_result({"state": state, **entry}, in_words(entry), as_json)
     if changes:
         if lists != {"insert": None, "delete": None, "missing": "error"}:
