@@ -160,6 +160,17 @@ def first_cases() -> list[Trial]:
     return [Trial(learner, learner.cases()[0]) for _, learner in sorted(learners().items())]
 
 
+def a_third(name: str) -> list[Trial]:
+    """The first case of each learner and a third of the others: for nets of which a case takes many seconds.
+
+    Other nets take other thirds.
+    """
+    first = [trial.name for trial in first_cases()]
+    others = [trial.name for trial in CASES if trial.name not in first]
+    taken = {*first, *others[zlib.crc32(name.encode()) % 3 :: 3]}
+    return [trial for trial in CASES if trial.name in taken]
+
+
 # -- nets ---------------------------------------------------------------------------------------------------------
 
 #: Of each net, the cases that every test run takes, and those that nightly runs take.

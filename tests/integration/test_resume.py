@@ -233,7 +233,7 @@ def test_begun_on_ray_and_resumed_in_process(
 # Several processes write into one place at once: what is there in the end is one's, whole, and the others say so.
 
 WRITERS = 3
-ROUNDS = [0, *(pytest.param(number, marks=pytest.mark.nightly) for number in range(1, 100))]
+ROUNDS = [0, *(pytest.param(number, marks=pytest.mark.nightly) for number in range(1, 30))]
 Ended = tuple[int, str, str]
 
 JOB: dict[str, Any] = {

@@ -33,7 +33,7 @@ from tests.refusals import findings
 LARGEST = float(np.finfo(np.float64).max)
 #: Changes of each array of the coordinator or of one group: in every test run of the first case of a learner (of its
 #: other cases one), and in nightly runs of every case.
-FEW, MANY = 3, 60
+FEW, MANY = 3, 20
 
 
 def verdict(trial: Trial, features: Any, classes: int, state: Any, groups: Any, history: Any) -> str:
@@ -226,7 +226,7 @@ def test_what_parts_answer_together_does_not_grow_with_their_number(trial: Trial
 
 @pytest.mark.turns(2)
 @every_divided
-@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("times", [1, pytest.param(8, marks=pytest.mark.nightly)])
 def test_every_changed_number_is_found_as_in_one_process(trial: Trial, sound, times: int) -> None:
     *ended, _ = sound(trial)
     features, classes, state, groups, history = ended
@@ -253,7 +253,7 @@ BOOSTED = [trial for trial in CASES if trial.learner.kind == "gbdt"]
 
 @pytest.mark.turns(3)
 @pytest.mark.parametrize("trial", BOOSTED, ids=lambda trial: trial.name)
-@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("times", [1, pytest.param(8, marks=pytest.mark.nightly)])
 def test_an_audit_with_kernels_says_what_its_slow_twin_says(trial: Trial, sound, times: int) -> None:
     features, classes, state, groups, history, _ = sound(trial)
     draw, verdicts = random.Random(f"{trial.name} {times} twin"), Counter[bool]()

@@ -45,7 +45,7 @@ from tests.storage_faults import Gone, at
 
 #: Of every test run: jobs that nothing refuses, two of which have found a fault. Nightly ones take all.
 DAILY = (1, 10, 18, 43, 44, 55)
-NIGHTLY = range(150)
+NIGHTLY = range(80)
 
 
 @pytest.mark.turns(3)
@@ -259,7 +259,7 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Spelling, int]
 def test_a_command_reads_what_its_run_has_read(
     spelling: Spelling, command: str, run_of: Callable[[Spelling, int], Path], tmp_path: Path
 ) -> None:
-    seeds = range(6) if volume.nightly else [len(command) % 3]
+    seeds = range(3) if volume.nightly else [len(command) % 3]
     for seed in seeds:
         rows, options = table(seed)
         results = []

@@ -190,7 +190,7 @@ def live_through(trial: Trial, seed: int, folder: Path) -> None:
 @pytest.mark.filterwarnings("ignore:the weights of .* rows sum to:UserWarning")
 @every_case("a random life")
 def test_a_life(trial: Trial, tmp_path: Path) -> None:
-    for seed in range(12 if volume.nightly else 1):
+    for seed in range(4 if volume.nightly else 1):
         live_through(trial, seed, tmp_path / str(seed))
 
 
@@ -522,12 +522,12 @@ def try_lives(trial: Trial, lives: int, keyed: bool) -> None:
 
 @every_case("owners of arrays")
 def test_no_call_changes_or_keeps_what_it_was_given(trial: Trial) -> None:
-    try_lives(trial, 20 if volume.nightly else 2, keyed=False)
+    try_lives(trial, 4 if volume.nightly else 2, keyed=False)
 
 
 @every_case("owners of arrays, by key")
 def test_no_call_by_key_changes_or_keeps_what_it_was_given(trial: Trial) -> None:
-    try_lives(trial, 10 if volume.nightly else 2, keyed=True)
+    try_lives(trial, 4 if volume.nightly else 2, keyed=True)
 
 
 # -- examples one by one, and files -------------------------------------------------------------------------------

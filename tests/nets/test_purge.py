@@ -327,9 +327,12 @@ def of_ray() -> set[Path]:
     return {path for folder in RAY if folder.is_dir() for path in folder.iterdir() if not path.is_symlink()}
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("way", [WAYS[1], WAYS[3], WAYS[4], WAYS[5]])
-@every_case("a purge on Ray", one_of_each)
+#: Ways of a purge on Ray, and each case with one of them, in turn.
+WAYS_ON_RAY = (WAYS[1], WAYS[3], WAYS[4], WAYS[5])
+ON_RAY = [(trial, WAYS_ON_RAY[i % len(WAYS_ON_RAY)]) for i, trial in enumerate(CASES)]
+
+
+@net("a purge on Ray", "trial, way", ON_RAY, lambda trial, way: False)
 def test_nothing_remains_in_the_folders_of_ray(trial: Trial, way: str, tmp_path: Path) -> None:
     config, before = job(trial, way, tmp_path), of_ray()
     config["cluster"] |= {"backend": "ray", "shards": 2}

@@ -26,7 +26,7 @@ from actors.cluster import without_idle_services
 from pipelines.auditing import audit_run
 from pipelines.running.ending import RunResult
 from raydt.errors import RaydtError
-from tests.cases import CASES, Trial, every_case, first_cases, never, one_of_each
+from tests.cases import CASES, Trial, a_third, every_case, first_cases, never, one_of_each
 from tests.keyed_runs import KEYS_CASES as KEYS
 from tests.keyed_runs import config, files
 from tests.keyed_runs import rows_of_cases as rows_of
@@ -57,7 +57,7 @@ def compared_often(trial: Trial) -> bool:
     return one_of_each(trial) and trial.learner.kind in ("forest", "best_split")
 
 
-@every_case("identity on Ray", compared_often)
+@every_case("identity on Ray", compared_often, a_third("identity on Ray"))
 def test_the_outcome_on_ray_is_that_in_this_process(trial: Trial, cluster, run_of, tmp_path: Path) -> None:
     """Processes of one, two or three CPUs, each with as many shards or threads: the first case of a learner has two."""
     expected = results(run_of(trial))
@@ -68,7 +68,7 @@ def test_the_outcome_on_ray_is_that_in_this_process(trial: Trial, cluster, run_o
     assert [entry["requests"] > 0 for entry in run.summary["work"]] == [True] * processes
 
 
-@every_case("outgrown on Ray", never)
+@every_case("outgrown on Ray", never, a_third("outgrown on Ray"))
 def test_a_model_that_outgrows_the_coordinator_does_not_show(trial: Trial, cluster, run_of, tmp_path: Path) -> None:
     """Its first rows stay with the coordinator; the shards go on, and later incarnations begin where they left."""
     expected = results(run_of(trial))
@@ -104,14 +104,14 @@ def require_unseen(trial: Trial, expected: pipelines.RunResult, folder: Path, lo
     assert [recovery["what"].split(" (")[0] for recovery in run.summary["recoveries"]] == lost
 
 
-@every_case("a kill on Ray", killed_often)
+@every_case("a kill on Ray", killed_often, a_third("a kill on Ray"))
 @pytest.mark.usefixtures("in_step")
 def test_a_killed_shard_does_not_show(trial: Trial, cluster, run_of, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("RAYDT_FAULTS", SHARD)
     require_unseen(trial, run_of(trial), tmp_path, ["shard 1"])
 
 
-@every_case("a kill on Ray", never)
+@every_case("kills on Ray", never, a_third("kills on Ray"))
 @pytest.mark.usefixtures("in_step")
 def test_killed_processes_do_not_show(trial: Trial, cluster, run_of, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("RAYDT_FAULTS", BOTH)
@@ -153,7 +153,7 @@ def by_key(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Trial], tuple[
     return lambda trial: run(trial.name)
 
 
-@every_case("keys on Ray", often)
+@every_case("a kill of keys on Ray", often, a_third("a kill of keys on Ray"))
 @pytest.mark.usefixtures("in_step")
 def test_a_killed_actor_does_not_show(trial: Trial, cluster: object, by_key, tmp_path: Path, monkeypatch) -> None:
     """While it answers, and while it writes its part of a checkpoint; resumed then with another number of actors."""
@@ -166,7 +166,7 @@ def test_a_killed_actor_does_not_show(trial: Trial, cluster: object, by_key, tmp
     assert audit_run(run.path).ok
 
 
-@every_case("keys on Ray", never)
+@every_case("keys on Ray", never, a_third("keys on Ray"))
 def test_any_number_of_actors_has_the_same_outcome(trial: Trial, cluster: object, by_key, tmp_path: Path) -> None:
     whole, expected = by_key(trial)
     for shards in (1, 3):

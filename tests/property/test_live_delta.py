@@ -99,7 +99,7 @@ def one_story(folder: Path, seed: int) -> None:
         table.read()
 
 
-@pytest.mark.parametrize("seed", by_night(range(6), range(100, 300)))
+@pytest.mark.parametrize("seed", by_night(range(6), range(100, 200)))
 def test_a_story_of_a_table_is_read_or_refused(tmp_path: Path, seed: int) -> None:
     one_story(tmp_path, seed)
 
@@ -391,7 +391,7 @@ def one_table(folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     assert whole.summary["active"] == good
 
 
-@pytest.mark.parametrize("seed", by_night(range(2), range(100, 200)))
+@pytest.mark.parametrize("seed", by_night(range(2), range(100, 150)))
 def test_faults_of_a_source_in_memory_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     one_in_memory(tmp_path, monkeypatch, seed)
 

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 SEEDS, BLOCK, DAILY = 640, 128, range(641, 689, 3)
 
 #: Places of a run at most: those of three shards of a GBDT are 2,000, more than a test has time for.
-MOST = 300
+MOST = 60
 STREAMS, KINDS = list(NAMED), sorted({trial.learner.kind for trial in CASES})
 
 
