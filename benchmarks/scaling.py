@@ -235,6 +235,14 @@ class Contest:
         """Median wall seconds of a contestant; None if there is none."""
         return statistics.median(self.walls[name]) if name in self.walls else None
 
+    def spread(self, name: str | int) -> str:
+        """Median wall seconds of a contestant, or critical path of so many shards, and in brackets the extremes."""
+        found = [path.path for path in self.paths[name]] if isinstance(name, int) else self.walls.get(name, [])
+        if not found:
+            return "-"
+        median = f"{statistics.median(found):.2f}"
+        return median if len(found) == 1 else f"{median} ({min(found):.2f} to {max(found):.2f})"
+
     def path(self, shards: int) -> float:
         return statistics.median(path.path for path in self.paths[shards])
 
@@ -260,22 +268,19 @@ class Contest:
 
 
 def tables(contests: Sequence[Contest], shards: Sequence[int]) -> None:
-    def printed(seconds: float | None) -> str:
-        return "-" if seconds is None else f"{seconds:.2f}"
-
     sides, rows = ("one thread", "all threads", "peer"), []
     for contest in contests:
-        walls = [contest.wall(side) for side in sides]
-        two = contest.wall("2 shards")
-        times = "-" if two is None else f"{(walls[0] or 0) / two:.2f}"
-        rows.append([contest.work.title, *map(printed, [*walls, contest.wall("1 shards"), two]), times])
+        one, two = contest.wall("one thread"), contest.wall("2 shards")
+        times = "-" if one is None or two is None else f"{one / two:.2f}"
+        names = (*sides, "1 shards", "2 shards")
+        rows.append([contest.work.title, *map(contest.spread, names), times])
     header = ["work", "one thread s", "all threads s", "peer, all cores s", "1 shard s", "2 shards s"]
     show("Wall time", [*header, "one thread / 2 shards"], rows)
     rows = [[contest.work.title, *(contest.cost(side) for side in sides)] for contest in contests]
     show("COST: the fewest shards that beat", ["work", "our one thread", "our all threads", "the peer"], rows)
     rows = []
     for contest in contests:
-        shown = [printed(contest.path(n) if contest.counts or n in CHECKED else None) for n in shards]
+        shown = [contest.spread(n) if contest.counts or n in CHECKED else "-" for n in shards]
         known = [n for n in CHECKED if n in contest.paths]
         ratios = ", ".join(f"{contest.path(n) / (contest.wall(f'{n} shards') or 1):.2f}" for n in known)
         last = contest.paths[shards[-1]][0]

@@ -45,6 +45,7 @@ class Work(NamedTuple):
     options: dict[str, Any] = {}  # noqa: RUF012 (never changed)
     every: int = 0
     batches: int = 1
+    inserts: bool = True  #: Else all updates are deletions.
     peer: Callable[[Any, Array], Any] | None = None  #: trains with all cores on rows and labels
 
     def of(self, rows: int) -> Work:
@@ -52,7 +53,8 @@ class Work(NamedTuple):
 
     @property
     def title(self) -> str:
-        updates = f"{self.batches} x {self.every:,} updates of " if self.every else ""
+        name = "updates" if self.inserts else "deletions"
+        updates = f"{self.batches} x {self.every:,} {name} of " if self.every else ""
         row = self.columns or f"{ONES} of {WIDTH:,}"
         return f"{self.kind}, {updates}{self.rows:,} x {row}"
 
@@ -75,15 +77,16 @@ class Work(NamedTuple):
             yield UpdateBatch(begin, np.full(m, INSERT, dtype=np.int8), ids, X, y, 2, none, self.rows, sparse=sparse)
 
     def updates(self) -> Iterator[UpdateBatch]:
-        """Batches that each delete the oldest rows and insert as many."""
-        draw, half = np.random.default_rng(3), self.every // 2
-        op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), half)
+        """Batches that each delete the oldest rows and insert as many, or delete only."""
+        draw, m = np.random.default_rng(3), self.every
+        gone = m // 2 if self.inserts else m
+        op = np.repeat(np.array([DELETE, INSERT], dtype=np.int8), [gone, m - gone])
         for k in range(self.batches):
-            oldest = np.arange(k * half, (k + 1) * half)
-            X = draw.random((half, self.columns))
+            ids = np.append(k * gone + np.arange(gone), self.rows + k * (m - gone) + np.arange(m - gone))
+            X = draw.random((m - gone, self.columns))
             y = (X.sum(axis=1) > self.columns / 2).astype(np.int32)
-            none, start = np.full(self.every, -1, dtype=np.int64), self.rows + k * self.every
-            yield UpdateBatch(start, op, np.concatenate([oldest, self.rows + oldest]), X, y, 2, none, self.rows)
+            none, start = np.full(m, -1, dtype=np.int64), self.rows + k * m
+            yield UpdateBatch(start, op, ids, X, y, 2, none, self.rows)
 
     def data(self) -> tuple[Any, Array]:
         parts = list(self.parts())
@@ -135,6 +138,7 @@ WORKS = {
     "gbdt_rows": Work("gbdt", 4_000_000, 28, GBDT, peer=lightgbm),
     "gbdt_20000": Work("gbdt", 200_000, 50, GBDT, every=20_000, batches=5),
     "gbdt_1000": Work("gbdt", 200_000, 50, GBDT, every=1_000, batches=10),
+    "gbdt_deletes": Work("gbdt", 1_000_000, 50, GBDT, every=1_000, inserts=False, peer=lightgbm),
     "fudyadt": Work("fudyadt", 1_000_000, 50, {"epsilon": 0.5, "max_depth": 10}, peer=one_tree),
     "forest": Work("forest", 100_000, 20, {"n_estimators": 100, "sample_share": 0.1}, peer=trees),
     "forest_updates": Work("forest", 4_000, 16, {"n_estimators": 64, "sample_share": 0.1}, every=4_000, batches=25),

@@ -221,8 +221,6 @@ class CoordinatorMachine(Machine):
 RESEND_AFTER, PATIENCE = 50, 400
 #: Simulated time that what happens beside the work may take.
 LEISURE = 200
-#: More events than this are an endless loop.
-MOST_EVENTS = 200_000
 
 
 @dataclass(frozen=True)
@@ -288,9 +286,13 @@ class Network:
         restored.
     writing : set of int
         Places at which a shard writes its own parts of a checkpoint.
+    most_events : int
+        More events than this are an endless loop.
     ghosts : list of Machine
         Those of earlier epochs that may still live. They hear and say everything at the addresses of the present ones.
     """
+
+    most_events = 200_000
 
     def __init__(self, seed: int, faults: Faults) -> None:
         self.random, self.faults = random.Random(seed), faults
@@ -315,7 +317,7 @@ class Network:
 
     def pass_time(self) -> None:
         """Let events happen until one of them ends the run."""
-        for _ in range(MOST_EVENTS):
+        for _ in range(self.most_events):
             if self.ended:
                 return
             assert self._queue, "nothing is under way, and the stream has not ended"
@@ -434,7 +436,7 @@ class Network:
             self.events["failures"] += 1
             assert arrived(swap.frame, self.random, cut=True) is None, "a part of a frame is taken for a frame"
             self._broken.add(link)
-            self.post(self.lost, swap.frame.epoch, delay=self.random.randint(1, 100))
+            self.notice(swap.frame.epoch)
             return
         frame = arrived(swap.frame, self.random)
         assert frame is not None
@@ -517,7 +519,11 @@ class Network:
             self.abandon(self.members())
             self.replace_driver()
         else:
-            self.post(self.lost, machine.epoch, delay=self.random.randint(1, 100))
+            self.notice(machine.epoch)
+
+    def notice(self, epoch: int) -> None:
+        """Have somebody notice later that a machine of ``epoch`` is gone."""
+        self.post(self.lost, epoch, delay=self.random.randint(1, 100))
 
 
 # -- parts -----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -211,11 +212,24 @@ class Simulation(Network):
         if index == shards:
             self._start_coordinator(shards, saved, alive)
             return
+        then = partial(self.then, self._start_shard, epoch, index + 1, shards, saved, alive)
+        self.bring_up(epoch, index, shards, saved, alive, then)
+
+    def bring_up(
+        self,
+        epoch: int,
+        index: int,
+        shards: int,
+        saved: Saved | None,
+        alive: dict[str, Any],
+        restored: Callable[[], None],
+    ) -> None:
+        """Have one shard begin the epoch and read its part of a checkpoint; ``restored`` is called at its end."""
         groups = self._features.assign(shards)[index]
         machine = alive.get(f"shard {index}")
         if machine is None or machine.dead:
             worker = self.setup.learner.shard(self.setup.options, self._features, groups)
-            machine = ShardMachine(index, epoch, NumberedShard(worker, index))
+            machine = self.new_shard(index, epoch, worker)
 
         def restore() -> None:
             try:
@@ -226,11 +240,19 @@ class Simulation(Network):
                 return
             if saved is not None:
                 machine.shard.worker.restore({int(g): saved.groups[int(g)] for g in groups} | saved.buckets)
-            self.then(self._start_shard, epoch, index + 1, shards, saved, alive)
+            restored()
 
         machine.epoch = epoch
         self.shards.append(machine)
         self.visit(machine, restore)
+
+    def new_shard(self, index: int, epoch: int, worker: Any) -> ShardMachine:
+        """A machine for a shard."""
+        return ShardMachine(index, epoch, NumberedShard(worker, index))
+
+    def new_coordinator(self, coordinator: Any, shards: int) -> CoordinatorMachine:
+        """A machine for a coordinator."""
+        return CoordinatorMachine(self.epoch, coordinator, shards, self.send, self.remind)
 
     def _start_coordinator(self, shards: int, saved: Saved | None, alive: dict[str, Any]) -> None:
         old = alive.get("coordinator")
@@ -238,7 +260,7 @@ class Simulation(Network):
             coordinator = self.setup.learner.coordinator(self.setup.options, self._features, shards, self.setup.plan)
         else:
             old.dead, coordinator = True, old.coordinator
-        machine = CoordinatorMachine(self.epoch, coordinator, shards, self.send, self.remind)
+        machine = self.new_coordinator(coordinator, shards)
 
         def restore() -> None:
             if saved is not None:
