@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -52,11 +52,12 @@ TERMS: dict[str, Callable[[Size], float]] = {
     "rows": lambda s: s.rows,
     "features": lambda s: s.features,
     "features / shards": lambda s: s.features / s.shards,
+    "features x shards": lambda s: s.features * s.shards,
     "shards": lambda s: s.shards,
     "1": lambda s: 1.0,
 }
 DIVIDED = 2
-#: The ratios of steps are those of runs of so many shards or more.
+#: What the steps of shards differ by is that of a run of so many shards or more: where the steps of a kind are longest.
 MANY = 8
 
 
@@ -141,7 +142,10 @@ class Fit(NamedTuple):
 
 
 def fit(terms: Sequence[Sequence[float]], values: Sequence[float], least: float = 0.0) -> Fit:
-    """Fit by least squares of relative errors, no coefficient below 0; values below ``least`` count as much as that."""
+    """Fit by least squares of relative errors, no coefficient below 0; values below ``least`` count as much as that.
+
+    A term that is 0 throughout has no part in it.
+    """
     A, b = np.array(terms, dtype=float), np.array(values, dtype=float)
     weights = 1 / np.maximum(b, max(least, 1e-12))
     scaled = A * weights[:, None]
@@ -166,25 +170,33 @@ class Table:
     blocks: Callable[[int], int] = lambda rows: 1
 
     @classmethod
-    def of(cls, runs: Sequence[Run], blocks: Callable[[int], int]) -> Table:
-        """Fit what measured runs have shown. One shard alone works otherwise, and has fits of its own."""
+    def of(
+        cls, runs: Sequence[Run], blocks: Callable[[int], int], made_of: Callable[[str, str], Collection[str]]
+    ) -> Table:
+        """Fit what measured runs have shown. One shard alone works otherwise, and has fits of its own.
+
+        ``made_of`` says of which terms a value may be a sum, by its key in :attr:`Run.values`: what a step never looks
+        at must not be found in the noise, for at a thousand times as many rows it would be all.
+        """
         fits: dict[tuple[bool, str, str], Fit] = {}
         for alone in (True, False):
             some = [run for run in runs if (run.size.shards == 1) == alone]
             for key in dict.fromkeys(key for run in some for key in run.values):
                 known = [run for run in some if key in run.values]
                 values = [run.values[key] for run in known]
-                fits[(alone, *key)] = fit([terms_of(run.size) for run in known], values, 0.01 * max(values))
+                may = np.array([name in made_of(*key) for name in TERMS])
+                fits[(alone, *key)] = fit([terms_of(run.size) * may for run in known], values, 0.01 * max(values))
         ways: dict[str, Fit] = {}
         for way in sorted({way for run in runs for way in run.ways}):
             rows = np.array([run.ways[way] for run in runs if way in run.ways])
             ways[way] = fit(rows[:, :-1], rows[:, -1])
-        ratios: dict[str, list[Floats]] = defaultdict(list)
-        for run in runs:
+        ratios: dict[str, tuple[float, Floats]] = {}
+        for run in (run for run in runs if run.size.shards >= MANY):
             for kind, found in run.ratios.items():
-                if run.size.shards >= MANY:
-                    ratios[kind].append(found)
-        return cls(runs, fits, ways, {kind: np.concatenate(found) for kind, found in ratios.items()}, blocks)
+                mean = run.values["s", kind]
+                if kind not in ratios or mean > ratios[kind][0]:
+                    ratios[kind] = mean, found
+        return cls(runs, fits, ways, {kind: found for kind, (_, found) in ratios.items()}, blocks)
 
     def value(self, size: Size, what: str, kind: str) -> float:
         """Seconds or bytes of a kind."""
@@ -236,7 +248,8 @@ class Spent(NamedTuple):
 
     @property
     def waits(self) -> float:
-        return self.seconds - float(self.terms.sum()) - self.meetings - self.coordinator
+        """Of messages, and for each other; what the coordinator does beside the shards counts in both."""
+        return max(0.0, self.seconds - float(self.terms.sum()) - self.meetings - self.coordinator)
 
 
 def replay(

@@ -245,12 +245,13 @@ def test_a_lost_process_takes_the_time_of_its_recovery(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", by_night(["chain"], DIVIDE))
+@pytest.mark.parametrize("shards", by_night([17], [64]))
 @pytest.mark.parametrize("kind", ["kill", "lose", "delay"])
-def test_faults_among_64_shards(name: str, kind: str, tmp_path: Path) -> None:
-    quiet, of = clock(name, tmp_path, 64)
+def test_faults_among_many_shards(name: str, shards: int, kind: str, tmp_path: Path) -> None:
+    quiet, of = clock(name, tmp_path, shards)
     expected = undisturbed(*of)
     assert quiet.run() == expected
-    assert quiet.events["frames"] > 64
+    assert quiet.events["frames"] > shards
     base, begin = quiet.taken[-1][1], tmp_path / "faults"
     begin.mkdir()
     faults = {
@@ -258,7 +259,7 @@ def test_faults_among_64_shards(name: str, kind: str, tmp_path: Path) -> None:
         "lose": Faults(loss=0.01),
         "delay": Faults(late=0.01, duplicate=0.01),
     }[kind]
-    run, _ = clock(name, begin, 64, faults=faults, slow={"shard 17": 3.0})
+    run, _ = clock(name, begin, shards, faults=faults, slow={"shard 7": 3.0})
     assert run.run() == expected
     assert run.events["incarnations"] > 1 if kind == "kill" else run.events["loss" if kind == "lose" else "late"] > 1
     assert run.taken[-1][1] > base

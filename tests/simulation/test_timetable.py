@@ -107,13 +107,15 @@ def test_a_fit_finds_what_the_seconds_are_made_of(timetable: Any) -> None:
         timetable.Size(draw.randrange(10_000, 10**6), draw.randrange(5, 200), draw.randrange(2, 100)) for _ in range(30)
     ]
     terms = np.array([timetable.terms_of(size) for size in sizes])
-    true = np.array([1e-9, 0.0, 2e-10, 0.0, 1e-6, 1e-5, 1e-3])
+    true = np.array([1e-9, 0.0, 2e-10, 0.0, 1e-6, 0.0, 1e-5, 1e-3])
     found = timetable.fit(terms, terms @ true)
     np.testing.assert_allclose(terms @ found.coefficients, terms @ true, rtol=1e-5)
     assert np.abs(found.errors).max() < 1e-5
     noisy = timetable.fit(terms, terms @ true * np.array([draw.uniform(0.9, 1.1) for _ in sizes]))
     assert (noisy.coefficients >= 0).all()
     assert 0.01 < np.abs(noisy.errors).max() < 0.3
+    without = timetable.fit(terms * (np.arange(len(true)) != 2), terms @ true)
+    assert without.coefficients[2] == 0
 
 
 def test_blocks_of_rows_are_met_over_once_each(timetable: Any) -> None:
