@@ -44,6 +44,11 @@ SIGN = click.option("--sign", metavar="FILE", help="Private Ed25519 key (PEM) th
 KINDS = ["parquet", "arrow", "csv", "jsonl", "libsvm"]
 
 
+def on_error(help: str) -> Any:
+    """Return the option of commands that stop at a bad row, or pass it over."""
+    return click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", show_default=True, help=help)
+
+
 def print_result(result: dict[str, Any], text: str, as_json: bool, *, ok: bool = True) -> int:
     """Print the result of a command as text or JSON; return the exit code, 3 if a guarantee does not hold."""
     # Names of files need not be UTF-8; JSON has an escape for what is not.
@@ -266,13 +271,7 @@ def sweep(config: str, grid: tuple[str, ...], out: str | None, as_json: bool, **
 @click.option("--dry-run", is_flag=True, help="Print the receipt and write nothing.")
 @click.option("--op", metavar="COLUMN", help="Column of operations of --changes. Default: as before, else op.")
 @click.option("--envelope", type=click.Choice(["debezium"]), help="Rows of --changes are in before and after.")
-@click.option(
-    "--on-error",
-    type=click.Choice(["error", "skip"]),
-    default="error",
-    show_default=True,
-    help="At a bad row or a refused update of --changes: error stops and writes nothing, skip passes it over.",
-)
+@on_error("At a bad row or a refused update of --changes: fail stops and writes nothing, skip passes it over.")
 @click.option("--label", metavar="COLUMN", help="Label column of the rows. Default: the state's, else y.")
 @click.option("--id", "id_column", metavar="COLUMN", help="Id column of the rows. Default: the state's, else none.")
 @click.option("--kind", type=click.Choice(KINDS), help="File format of the rows. Default: from its name.")
@@ -331,7 +330,7 @@ def update(
         done = apply_changes(state, changes, **logs, **options)
         text = changes_lines(done, state, dry_run=options["dry_run"])
         return print_result({"state": state, **done.as_dict()}, text, as_json)
-    if logs != {"op": None, "envelope": None, "on_error": "error"}:
+    if logs != {"op": None, "envelope": None, "on_error": "fail"}:
         raise click.UsageError(message("commands.only_with_changes"))
     receipt = run(state, **lists, **options)
     written = None if options["dry_run"] else out or find_state(state).folder.location
@@ -383,13 +382,7 @@ _FORMATS = ["treelite", "onnx", "lightgbm", "sklearn"]
 @click.option("--out", metavar="FILE", help="New Parquet file to write; .parquet or .pq. Required without --explain.")
 @click.option("--overwrite", is_flag=True, help="Replace the file of --out if it exists.")
 @click.option("--id", "id_column", metavar="COLUMN", help="Column of DATA to copy to the output as its first column.")
-@click.option(
-    "--on-error",
-    type=click.Choice(["error", "skip"]),
-    default="error",
-    show_default=True,
-    help="At a bad row: error stops and writes nothing, skip writes null predictions for it.",
-)
+@on_error("At a bad row: fail stops and writes nothing, skip writes null predictions for it.")
 @click.option(
     "--interval",
     type=float,
@@ -434,7 +427,7 @@ def predict(
         raise click.UsageError(message("commands.out_or_explain"))
     if explain is not None:
         kind = options.pop("kind")
-        if options != {"overwrite": False, "id_column": None, "on_error": "error", "interval": None}:
+        if options != {"overwrite": False, "id_column": None, "on_error": "fail", "interval": None}:
             raise click.UsageError(message("commands.only_with_out"))
         found = explain_row(model, data, explain, tree or 0, kind, key)
         return print_result(found, explanation_lines(found), as_json)

@@ -58,7 +58,7 @@ def predict_file(
     kind: str | None = None,
     *,
     id_column: str | None = None,
-    on_error: Literal["error", "skip"] = "error",
+    on_error: Literal["fail", "skip"] = "fail",
     overwrite: bool = False,
     interval: float | None = None,
 ) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def predict_file(
                 writer = pq.ParquetWriter(unfinished, schema)
             with writer:
                 for chunk in source.rows():
-                    if chunk.bad and on_error == "error":
+                    if chunk.bad and on_error == "fail":
                         raise _for_prediction(chunk.bad[min(chunk.bad)])
                     if chunk.bad and first is None:
                         first = _for_prediction(chunk.bad[min(chunk.bad)], remedy=False)

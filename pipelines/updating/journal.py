@@ -408,7 +408,7 @@ def apply_changes(
     label: str | None = None,
     id_column: str | None = None,
     kind: str | None = None,
-    on_error: OnError = "error",
+    on_error: OnError = "fail",
     receipts: ReceiptFile | None = None,
     note: str = "",
     keep: int | None = None,
@@ -430,7 +430,7 @@ def apply_changes(
         As in ``source``. By default as the changes before were written, else by the columns of the file.
     kind : {"parquet", "arrow", "csv", "jsonl"}, optional
         By default from the end of each name.
-    on_error : {"error", "skip"}
+    on_error : {"fail", "skip"}
         At a row that cannot be used, or an update that the model refuses: stop and write nothing, or pass it over.
     dry_run, label, id_column, receipts, note, keep : optional
         As of :func:`pipelines.update`.

@@ -82,7 +82,7 @@ OPERATIONS = ("op", "__op", "_change_type", "row_kind")
 FileParts = dict[str, tuple[SharedSource, Rows]]
 Spelling = dict[str, Any]  #: Keys ``op``, ``envelope`` and ``op_values`` of a source.
 #: What is done at a row that cannot be used, or an update that is refused.
-OnError = Literal["error", "skip"]
+OnError = Literal["fail", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class LogChanges:
         names: StateNames,
         files: Sequence[ChangeFile],
         spelling: Spelling,
-        on_error: OnError = "error",
+        on_error: OnError = "fail",
         parts: FileParts | None = None,
     ) -> None:
         if names.id is None:

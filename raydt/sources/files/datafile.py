@@ -124,7 +124,9 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
         is_local = isinstance(filesystem, pafs.LocalFileSystem)  # elsewhere there are no links, and questions cost time
         refuse_tables_above(filesystem, [start, *(info.path for info in infos if is_local)])
     if not infos:
-        raise InputError(message("files.nothing", suffixes=", ".join(suffixes)), file=where)
+        is_folder = where.endswith(start) and filesystem.get_file_info(start).type == pafs.FileType.Directory
+        said = message("files.empty" if is_folder else "files.nothing", suffixes=", ".join(suffixes))
+        raise InputError(said, file=where)
     for info in infos:
         if info.type == pafs.FileType.Unknown:
             raise InputError(message("files.no_file"), file=info.path)
