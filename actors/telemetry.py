@@ -11,11 +11,9 @@ from __future__ import annotations
 import errno
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http import HTTPStatus
 from importlib.util import find_spec
-from threading import Thread
 from typing import Any
 
 from raydt.errors import ConfigError
@@ -143,45 +141,22 @@ class Telemetry(Meter):
         self._gauges[name].set(value)
 
 
-#: Type of the text form of metrics that Prometheus reads.
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
-
-
-def exposition(metrics: Iterable[tuple[str, str, str, Mapping[str, float]]]) -> str:
-    """Return metrics in the text form of Prometheus: name, type, help, and values by suffix and labels of the name."""
-    lines = []
-    for name, kind, text, samples in metrics:
-        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-        lines += [f"{name}{sample} {value}" for sample, value in samples.items()]
-    return "\n".join(lines) + "\n"
-
-
 class OwnTelemetry(Telemetry):
-    """Keeps the values in this process, for a run without Ray."""
+    """Keeps the values in this process, for a run without Ray; a gauge that was never set has no value."""
 
     def __init__(self, run: str) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge
+
+        self.registry, self._run = CollectorRegistry(), run
+        of: Any = {"labelnames": ("run",), "registry": self.registry}
+        self._counters: Any = {
+            name: Counter(f"raydt_{name}", text, **of).labels(run) for name, text in COUNTERS.items()
+        }
+        self._gauges: Any = {name: Gauge(f"raydt_{name}", text, **of) for name, text in GAUGES.items()}
         self._start(1)
-        self._label = '{run="' + run.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"}'
-        self._counted: dict[str, float] = dict.fromkeys(COUNTERS, 0)
-        self._measured: dict[str, float] = {}
-
-    def text(self) -> str:
-        """Return the values in the text form of Prometheus; a gauge that was never set has no value."""
-        of_counters = (
-            (f"raydt_{name}_total", "counter", COUNTERS[name], {self._label: value})
-            for name, value in list(self._counted.items())
-        )
-        of_gauges = (
-            (f"raydt_{name}", "gauge", GAUGES[name], {self._label: value})
-            for name, value in list(self._measured.items())
-        )
-        return exposition((*of_counters, *of_gauges))
-
-    def _add(self, name: str, amount: float) -> None:
-        self._counted[name] += max(0, amount)
 
     def _set(self, name: str, value: float) -> None:
-        self._measured[name] = value
+        self._gauges[name].labels(self._run).set(value)
 
 
 @contextmanager
@@ -190,34 +165,20 @@ def metrics_served(port: int | None, run: str) -> Iterator[Meter]:
     if port is None:
         yield Meter()
         return
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+    from prometheus_client import start_http_server
 
     meter = OwnTelemetry(run)
-
-    class Scrape(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            known = self.path.partition("?")[0] == "/metrics"
-            body = meter.text().encode() if known else b"see /metrics\n"
-            self.send_response(HTTPStatus.OK if known else HTTPStatus.NOT_FOUND)
-            self.send_header("Content-Type", TEXT)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: Any) -> None:
-            """Print nothing."""
-
     try:
-        server = ThreadingHTTPServer(("", port), Scrape)
+        server, thread = start_http_server(port, registry=meter.registry)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(message("cluster.taken_port", port=port, reason=reason)) from error
-    Thread(target=server.serve_forever, name="raydt-metrics", daemon=True).start()
     try:
         yield meter
     finally:
         server.shutdown()
         server.server_close()
+        thread.join()
 
 
 def require_endpoint(port: int) -> None:

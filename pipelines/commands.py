@@ -546,7 +546,7 @@ def serve(model: str, host: str, port: int, every: float, as_json: bool) -> int:
     Example:  raydt serve runs/first
               curl -d '{"age": 41, "city": "Kiel"}' http://127.0.0.1:8765/predict
     """
-    from pipelines.serving.server import serve as answer_requests
+    from pipelines.serving.application import serve as answer_requests
 
     result = answer_requests(model, host, port, every=every, say=lambda line: click.echo(one_line(line), err=True))
     return print_result(result, message("serving.ended", requests=result["requests"]), as_json)

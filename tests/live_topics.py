@@ -29,7 +29,7 @@ import psutil
 from pipelines.following import follow
 from pipelines.running import loop
 from pipelines.running.intake import RestartBudget
-from pipelines.serving.server import serve
+from pipelines.serving.application import serve
 from tests.live_tables import LiveTable
 from tests.unit.test_live_kafka import WITHOUT_IDS, Broker
 

@@ -1,4 +1,4 @@
-"""Answers to requests, whatever carries them: HTTP here, a handle of Ray Serve elsewhere.
+"""Answers to requests, whatever carries them: uvicorn, for ``raydt serve``, or a deployment of Ray Serve.
 
 Invariant: an answer to rows is made by the model that was current when the request came, and by no other.
 """
@@ -6,36 +6,41 @@ Invariant: an answer to rows is made by the model that was current when the requ
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import json
 import logging
 import os
+import secrets
+import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
-from actors.telemetry import TEXT, exposition
-from pipelines.receipts import may_quote, said
+from pipelines.operation import in_threads_of_its_run
+from pipelines.receipts import may_quote, quoting_as_its_run, said
 from pipelines.run_folder import STATES, RunFolder, fitting
 from pipelines.saved_runs import config_of, states_of
 from pipelines.serving.served import AnsweringModel, Served, ServedKeys, ServedModel, parsed
 from raydt.arrays.elementary import Arrays
-from raydt.errors import InputError, ModelFileError, ProcessLostError, RaydtError
+from raydt.errors import ConfigError, InputError, ModelFileError, ProcessLostError, RaydtError
 from raydt.exchange.links import Frame, FrameReader, packed
 from raydt.folders.arrays import MANIFEST, complete, newest, open_folder, read_manifest
 from raydt.keyed.packing import SavedKeys
 from raydt.messages import Message, message
 from raydt.sessions.saved_model import BY_KEY, MODEL, open_model, outlined, understood
+
+if TYPE_CHECKING:
+    import uvicorn
 
 # The snapshots of a place: where the newest complete one lies.
 
@@ -414,13 +419,52 @@ class Response(NamedTuple):
 
 
 class Application:
-    """Answers requests by the current model of a reader; with a ``token``, only those that have it."""
+    """An ASGI application that answers by the current model of a reader; with a ``token``, only requests that have it.
+
+    It is also the collector of its metrics.
+    """
 
     def __init__(self, reader: SnapshotReader, token: str | None = None) -> None:
+        from prometheus_client import CollectorRegistry, Histogram
+
         self.reader, self._token = reader, None if token is None else f"Bearer {token}".encode()
         self.answered: Counter[int] = Counter()  #: Requests by status.
-        self.rows, self.seconds = 0, 0.0  #: ``rows``, ``seconds``: That were predicted, and what that took.
-        self.times = [0] * (len(_BUCKETS) + 1)  #: Requests with predictions, by bucket of seconds.
+        self.rows = 0  #: That were predicted.
+        self._registry = CollectorRegistry()
+        self._registry.register(cast(Any, self))
+        self._seconds = Histogram(
+            "raydt_serving_prediction_seconds",
+            "Time from a request that is there to its answer",
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request of HTTP, as a server of ASGI hands it over."""
+        found = await self.answer(scope, receive)
+        headers = [(b"content-type", found.kind.encode()), (b"content-length", b"%d" % len(found.body))]
+        if found.status == HTTPStatus.UNAUTHORIZED:
+            headers.append((b"www-authenticate", b"Bearer"))
+        await send({"type": "http.response.start", "status": int(found.status), "headers": headers})
+        await send({"type": "http.response.body", "body": found.body})
+
+    async def answer(self, scope: Any, receive: Any) -> Response:
+        """Read the body of a request, unless it is refused before, and answer."""
+        path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
+        headers, body, more = dict(scope["headers"]), bytearray(), True
+        authorization, length = headers.get(b"authorization"), int(headers.get(b"content-length", 0))
+        refusal = self.refusal(scope["method"], path, authorization)
+        while more and refusal is None:
+            if max(length, len(body)) > MOST_BYTES:
+                refusal = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message("serving.large", most=MOST_BYTES))
+                break
+            part = await receive()
+            body += part.get("body", b"")
+            more = part.get("more_body", False)
+        if refusal is None:
+            return self.respond(scope["method"], path, authorization, bytes(body))
+        self.answered[refusal.status] += 1
+        return refusal
 
     def respond(self, method: str, path: str, authorization: bytes | None, body: bytes) -> Response:
         """Answer one request."""
@@ -455,7 +499,9 @@ class Application:
     def _answer(self, path: str, body: bytes) -> Response:
         served = self.reader.current
         if path == "/metrics":
-            return Response(HTTPStatus.OK, self.metrics().encode(), TEXT)
+            from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+            return Response(HTTPStatus.OK, generate_latest(self._registry), CONTENT_TYPE_LATEST)
         if path == "/livez":
             return _json(HTTPStatus.OK, {"status": "ok"})
         if served is None:
@@ -468,33 +514,28 @@ class Application:
         table = parsed(body)
         response = _json(HTTPStatus.OK, served.answer(table))
         self.rows += table.rows
-        seconds = time.perf_counter() - began
-        self.seconds += seconds
-        self.times[bisect_left(_BUCKETS, seconds)] += 1
+        self._seconds.observe(time.perf_counter() - began)
         return response
 
-    def metrics(self) -> str:
-        """Return the counts in the text form of Prometheus."""
-        served = self.reader.current
-        by_status: dict[str, float] = {f'{{status="{int(code)}"}}': n for code, n in self.answered.items()}
-        found: list[tuple[str, str, str, dict[str, float]]] = [
-            ("requests_total", "counter", "Requests answered", by_status),
-            ("rows_total", "counter", "Rows predicted", {"": self.rows}),
-            ("prediction_seconds", "histogram", "Time from a parsed request to its answer", self._histogram()),
-            ("swaps_total", "counter", "Models swapped in", {"": self.reader.swaps}),
-            ("snapshots_refused_total", "counter", "Snapshots that could not be loaded", {"": self.reader.failures}),
-        ]
+    def collect(self) -> Iterator[Any]:
+        """Yield what is counted, for ``GET /metrics``."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        served, named = self.reader.current, "raydt_serving_{}".format
+        requests = CounterMetricFamily(named("requests"), "Requests answered", labels=["status"])
+        for status, n in list(self.answered.items()):
+            requests.add_metric([str(int(status))], n)
+        yield requests
+        yield CounterMetricFamily(named("rows"), "Rows predicted", self.rows)
+        yield CounterMetricFamily(named("swaps"), "Models swapped in", self.reader.swaps)
+        yield CounterMetricFamily(
+            named("snapshots_refused"), "Snapshots that could not be loaded", self.reader.failures
+        )
         if served is not None:
             age = served.snapshot.described()["age_seconds"]
-            found.append(("age_seconds", "gauge", "Age of the model that is served", {"": age}))
+            yield GaugeMetricFamily(named("age_seconds"), "Age of the model that is served", age)
             if (update := served.snapshot.update) is not None:
-                found.append(("update", "gauge", "Updates of the run that the model has seen", {"": update}))
-        return exposition((f"raydt_serving_{name}", kind, text, values) for name, kind, text, values in found)
-
-    def _histogram(self) -> dict[str, float]:
-        counts = dict(zip((*_BUCKETS, "+Inf"), accumulate(self.times), strict=True))
-        buckets: dict[str, float] = {f'_bucket{{le="{end}"}}': n for end, n in counts.items()}
-        return {**buckets, "_sum": round(self.seconds, 6), "_count": sum(self.times)}
+                yield GaugeMetricFamily(named("update"), "Updates of the run that the model has seen", update)
 
 
 def _json(status: HTTPStatus, value: Any) -> Response:
@@ -511,6 +552,98 @@ def refused(status: HTTPStatus, error: InputError) -> Response:
     place = {"row": error.row, "column": error.column}
     remedy = error.remedy or message("serving.remedy")
     return _json(status, {"error": {"problem": error.problem, "remedy": remedy, **place}})
+
+
+# ``raydt serve``: answers requests until SIGTERM or SIGINT, which end it in order.
+
+#: Connections at a time, and seconds for which one without a request stays open.
+MOST_CONNECTIONS, KEPT_SECONDS = 1024, 60
+
+#: Environment variable of the token, and the least length of one.
+TOKEN, LEAST_TOKEN = "RAYDT_SERVE_TOKEN", 16
+
+#: Seconds after which a thread that loads a snapshot hands the interpreter to the one that answers; Python's 5 ms would
+#: be 40 times as long as an answer takes.
+_SWITCH_SECONDS = 1e-4
+
+
+@in_threads_of_its_run
+@quoting_as_its_run
+def serve(
+    place: str | Path,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    *,
+    every: float = 1.0,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, int]:
+    """Answer requests with the newest model of a run, a model or a state, until SIGTERM or SIGINT.
+
+    Looks for a newer snapshot ``every`` so many seconds. ``say`` gets one line when the server listens, and before it
+    the token, if one was made: requests need a token if ``host`` is not a loopback address, or :data:`TOKEN` is set.
+    Returns ``requests``, ``rows`` and ``swaps``. ConfigError for an address or token that cannot be used;
+    ModelFileError if there is no run, model or state.
+    """
+    token = os.environ.get(TOKEN) or None
+    if token is not None and len(token) < LEAST_TOKEN:
+        raise ConfigError(message("serving.short_token", variable=TOKEN, least=LEAST_TOKEN))
+    if token is None and not is_loopback(host):
+        token = secrets.token_urlsafe(32)
+        say(message("serving.made_token", token=token))
+    reader = SnapshotReader(place, every)
+    reader.look()
+    application = Application(reader, token)
+    at = f"[{host}]" if ":" in host else host
+    try:
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(message("serving.address", host=host, port=port, reason=reason)) from error
+    server = server_of(application)
+    # uvicorn has handlers of its own while it serves, and raises the signal again afterwards.
+    end = lambda *_: setattr(server, "should_exit", True)  # noqa: E731
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    logging.getLogger("pipelines.serving").setLevel(logging.INFO)  # shown with --verbose
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    reader.start()
+    say(message("serving.serving", place=str(place), host=at, port=listening.getsockname()[1]))
+    try:
+        server.run([listening])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        sys.setswitchinterval(switching)
+        reader.close()
+    return {"requests": application.answered.total(), "rows": application.rows, "swaps": reader.swaps}
+
+
+def server_of(application: Application) -> uvicorn.Server:
+    """Return a server of HTTP/1.1, which is given the sockets on which it listens; its log has no line of a request."""
+    import uvicorn
+
+    return uvicorn.Server(
+        uvicorn.Config(
+            application,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=KEPT_SECONDS,
+            timeout_graceful_shutdown=1,
+        )
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only processes of this machine reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 # A Ray Serve application of the newest snapshot of a run: ``serve.run(application("runs/first"))``.
@@ -532,14 +665,7 @@ class Replica:
         """Answer a request of Starlette's, as ``raydt serve`` does; a token is the proxy's business."""
         from starlette.responses import Response
 
-        scope, body = request.scope, bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > MOST_BYTES:
-                found = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message("serving.large", most=MOST_BYTES))
-                return Response(found.body, found.status, media_type=found.kind)
-        path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
-        found = self._application.respond(request.method, path, None, bytes(body))
+        found = await self._application.answer(request.scope, request.receive)
         return Response(found.body, found.status, media_type=found.kind)
 
     def predict(self, body: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -25,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from prometheus_client import parser
 
 import pipelines
 from actors.telemetry import metrics_served
@@ -32,9 +32,17 @@ from pipelines.prediction import predict_file
 from pipelines.receipts import said
 from pipelines.run_folder import RunFolder
 from pipelines.serving import application as loading
-from pipelines.serving import server as http
-from pipelines.serving.application import MOST_BYTES, Application, Loader, SnapshotPlace, SnapshotReader
-from pipelines.serving.server import TOKEN, Server, is_loopback, serve
+from pipelines.serving.application import (
+    MOST_BYTES,
+    TOKEN,
+    Application,
+    Loader,
+    SnapshotPlace,
+    SnapshotReader,
+    is_loopback,
+    serve,
+    server_of,
+)
 from raydt.errors import ConfigError, InputError, ModelFileError, ProcessLostError, RaydtError
 from raydt.messages import message
 from tests.cases import CASES, first_cases
@@ -185,11 +193,13 @@ def test_probes_need_no_token_and_tell_a_model_from_none(application: Applicatio
 
 
 def test_prometheus_reads_the_metrics_of_a_server(application: Application) -> None:
-    parser = pytest.importorskip("prometheus_client.parser")
     fresh = Application(application.reader)
     for body in (BODY, BODY, b"{"):
         fresh.respond("POST", "/predict", None, body)
-    found = {one.name: one for one in parser.text_string_to_metric_families(fresh.metrics())}
+    found = {
+        one.name: one
+        for one in parser.text_string_to_metric_families(fresh.respond("GET", "/metrics", None, b"").body.decode())
+    }
     assert all(one.documentation and one.name.startswith("raydt_serving_") for one in found.values())
     requests = {one.labels["status"]: one.value for one in found["raydt_serving_requests"].samples}
     assert requests == {"200": 2, "400": 1}
@@ -202,7 +212,6 @@ def test_prometheus_reads_the_metrics_of_a_server(application: Application) -> N
 
 
 def test_a_run_in_this_process_serves_its_metrics() -> None:
-    parser = pytest.importorskip("prometheus_client.parser")
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
@@ -212,8 +221,6 @@ def test_a_run_in_this_process_serves_its_metrics() -> None:
         meter.lag(3, 1.5)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             text = answer.read().decode()
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/")
         with refused("cluster.taken_port", ConfigError, port=port), metrics_served(port, "other"):
             pass
     samples = [one for family in parser.text_string_to_metric_families(text) for one in family.samples]
@@ -239,27 +246,33 @@ def test_a_short_token_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) ->
 # -- HTTP ----------------------------------------------------------------------------------------------------------
 
 
-async def _exchange(application: Application, sent: list[bytes]) -> bytes:
-    """What a server sends on one connection until it, or the client, closes it."""
-    server = Server(application, "127.0.0.1", 0)
-    reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
+async def _exchange(application: Application, sent: list[bytes], answers: int) -> bytes:
+    """What a server sends on one connection until there are so many answers, or it closes the connection."""
+    server, listening = server_of(application), socket.create_server(("127.0.0.1", 0))
+    serving = asyncio.create_task(server.serve([listening]))
+    reader, writer = await asyncio.open_connection(*listening.getsockname())
+    received = b""
     try:
         for part in sent:
             writer.write(part)
             await writer.drain()
             await asyncio.sleep(0.01)
-        with contextlib.suppress(OSError):  # the server was quicker
-            writer.write_eof()
-        return await asyncio.wait_for(reader.read(), 10)
+        while len(_statuses(received)) < answers and (part := await asyncio.wait_for(reader.read(1 << 16), 30)):
+            received += part
+        return received
     finally:
         writer.close()
-        await server.close()
+        server.should_exit = True
+        await serving
 
 
-def exchange(application: Application, *sent: bytes) -> list[int]:
-    """The statuses of the answers to some bytes."""
-    received = asyncio.run(_exchange(application, list(sent)))
+def _statuses(received: bytes) -> list[int]:
     return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", received)]
+
+
+def exchange(application: Application, *sent: bytes, answers: int = 1) -> list[int]:
+    """The statuses of the answers to some bytes."""
+    return _statuses(asyncio.run(_exchange(application, list(sent), answers)))
 
 
 def post(body: bytes, *headers: str) -> bytes:
@@ -267,75 +280,61 @@ def post(body: bytes, *headers: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
+def get(path: str, method: str = "GET", *headers: str) -> bytes:
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: here", *headers, "", ""]).encode()
+
+
 def test_a_connection_answers_one_request_after_the_other(application: Application) -> None:
-    get = b"GET /health HTTP/1.1\r\n\r\n"
-    assert exchange(application, post(BODY) + get, post(b"{"), b"GET /metrics?x=1 HTTP/1.1\r\n\r\n") == [
-        200,
-        200,
-        400,
-        200,
-    ]
+    sent = post(BODY) + get("/health"), post(b"{"), get("/metrics?x=1")
+    assert exchange(application, *sent, answers=4) == [200, 200, 400, 200]
 
 
-def test_a_request_may_come_byte_by_byte(application: Application) -> None:
+def test_a_request_may_come_byte_by_byte_or_in_chunks(application: Application) -> None:
     request = post(BODY)
     assert exchange(application, request[:9], request[9:70], request[70:-3], request[-3:]) == [200]
+    chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+    assert exchange(application, get("/predict", "POST", "Transfer-Encoding: chunked") + chunks) == [200]
 
 
 def test_a_client_may_wait_for_leave(application: Application) -> None:
     request = post(BODY, "Expect: 100-continue")
-    assert exchange(application, request[: -len(BODY)], BODY) == [100, 200]
+    assert exchange(application, request[: -len(BODY)], BODY, answers=2) == [100, 200]
 
 
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (b"GET /nothing HTTP/1.1\r\n\r\n", 404),
-        (b"GET /predict HTTP/1.1\r\n\r\n", 405),
-        (b"PUT /health HTTP/1.1\r\n\r\n", 405),
-        (b"POST /predict HTTP/1.1\r\n\r\n", 411),
-        (f"POST /predict HTTP/1.1\r\nContent-Length: {MOST_BYTES + 1}\r\n\r\n".encode(), 413),
-        (f"GET /health HTTP/1.1\r\nContent-Length: {MOST_BYTES + 1}\r\n\r\n".encode(), 413),
-        (b"POST /predict HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-        (b"POST /predict HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", 400),
-        (b"POST /predict HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-        (b"POST /predict HTTP/1.1\r\nContent-Length : 2\r\n\r\n{}", 400),
-        (b"GET /health HTTP/2\r\n\r\n", 400),
-        (b"GET  /health HTTP/1.1\r\n\r\n", 400),
+        (get("/nothing"), 404),
+        (get("/predict"), 405),
+        (get("/health", "PUT"), 405),
+        (get("/predict", "POST"), 400),
+        (get("/predict", "POST", f"Content-Length: {MOST_BYTES + 1}"), 413),
+        (get("/predict", "POST", "Content-Length: 1", "Content-Length: 2") + b"{}", 400),
+        (get("/predict", "POST", "Content-Length: -1"), 400),
         (b"\x16\x03\x01\x02\r\n\r\n", 400),
-        (b"GET /health HTTP/1.1\r\nX: " + b"x" * http.MOST_HEAD, 431),
     ],
 )
 def test_a_bad_request_has_one_answer(application: Application, request_: bytes, status: int) -> None:
     assert exchange(application, request_) == [status]
 
 
-def test_who_sends_too_much_gets_the_answer(application: Application) -> None:
-    """The rest of the body is taken and dropped: a reset would drop the answer."""
+def test_a_body_is_read_up_to_a_limit(application: Application) -> None:
+    """Also one whose length was not said before."""
     assert exchange(application, post(b" " * (MOST_BYTES + 9))) == [413]
+    chunk = b"%x\r\n%s\r\n" % (1 << 20, b" " * (1 << 20))
+    assert exchange(application, get("/predict", "POST", "Transfer-Encoding: chunked"), *[chunk] * 9) == [413]
+
+
+def test_a_token_is_asked_for_before_the_body(application: Application) -> None:
+    guarded = Application(application.reader, "0123456789abcdef")
+    request = post(BODY)
+    assert exchange(guarded, request[: -len(BODY)]) == [401]
+    assert exchange(guarded, post(BODY, "Authorization: Bearer 0123456789abcdef")) == [200]
 
 
 def test_too_many_connections_are_turned_away(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MOST_CONNECTIONS", 0)
-    assert exchange(application, post(BODY))[:1] == [503]
-
-
-def test_a_connection_that_stands_still_is_closed(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PATIENCE_SECONDS", 0.1)
-
-    async def stand_still() -> bytes:
-        server = Server(application, "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
-        writer.write(b"POST /predict HTTP/1.1\r\n")
-        try:
-            return await asyncio.wait_for(reader.read(), 10)
-        except ConnectionResetError:
-            return b""
-        finally:
-            writer.close()
-            await server.close()
-
-    assert asyncio.run(stand_still()) == b""
+    monkeypatch.setattr(loading, "MOST_CONNECTIONS", 1)
+    assert exchange(application, post(BODY)) == [503]
 
 
 # -- snapshots -----------------------------------------------------------------------------------------------------
@@ -583,16 +582,18 @@ def test_the_command_ends_in_order_at_sigterm(run: Path) -> None:
         assert json.loads(out)["requests"] == 1
 
 
-def test_a_taken_port_is_refused(run: Path) -> None:
-    async def twice(application: Application) -> None:
-        server = Server(application, "127.0.0.1", 0)
-        port = await server.start()
-        with pytest.raises(OSError, match=str(port)):
-            await Server(application, "127.0.0.1", port).start()
-        await server.close()
+def test_a_taken_port_and_a_host_that_is_none_are_refused(run: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, refused("serving.address", ConfigError):
+        serve(run, port=taken.getsockname()[1])
+    with refused("serving.address", ConfigError, host="no.such.host.invalid"):
+        serve(run, "no.such.host.invalid", 0)
 
-    reader = SnapshotReader(run)
-    asyncio.run(twice(Application(reader)))
+
+def test_a_signal_as_soon_as_it_listens_ends_the_server(run: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    done = serve(run, port=0, say=lambda line: signal.raise_signal(signal.SIGTERM))
+    assert done == {"requests": 0, "rows": 0, "swaps": 1}
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_case_with_tokens_or_lists_takes_lists(tmp_path: Path) -> None:
