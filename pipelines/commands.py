@@ -12,6 +12,8 @@ from raydt.messages import WITHHELD, message, one_line
 # Options that several commands share, and how a command prints its result.
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pipelines.running.replay import RunResult
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
@@ -44,7 +46,7 @@ SIGN = click.option("--sign", metavar="FILE", help="Private Ed25519 key (PEM) th
 KINDS = ["parquet", "arrow", "csv", "jsonl", "libsvm"]
 
 
-def on_error(help: str) -> Any:
+def on_error(help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Return the option of commands that stop at a bad row, or pass it over."""
     return click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", show_default=True, help=help)
 
