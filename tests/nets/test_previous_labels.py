@@ -187,7 +187,7 @@ def test_a_run_is_that_of_a_file_with_the_labels_before_each_row(trial: Trial, t
     twins.require_equal(twins.run)
     assert audit_run(twins.run).ok
     config, draw = twins.config, random.Random(trial.name)
-    config["cluster"] |= {"batch_size": draw.choice((1, 7, 100)), "shards": draw.choice((1, 3))}
+    config["cluster"] |= {"batch_size": draw.choice((1, 7, 40)), "shards": draw.choice((1, 3))}
     with injected(at(3)), pytest.raises(Gone):
         pipelines.replay(config, tmp_path / "cut")
     pipelines.resume(tmp_path / "cut")

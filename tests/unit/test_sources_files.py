@@ -158,8 +158,12 @@ def test_paths(tmp_path):
     with refused("files.no_home", InputError, file="~nosuchuser/x"):
         found("~nosuchuser/x")
     for nothing in ("nowhere.parquet", "b/*.csv", "*/x.parquet"):
-        with refused("files.nothing", InputError, suffixes=".parquet"):
+        with refused("files.nothing", InputError):
             found(nothing)
+    (tmp_path / "none").mkdir()
+    for folder in ("none", "none/", f"file://{tmp_path}/none"):
+        with refused("files.empty", InputError, suffixes=".parquet"):
+            found(folder)
 
 
 def test_a_file_counts_once_whatever_links_lead_to_it(tmp_path):
