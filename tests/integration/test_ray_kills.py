@@ -264,7 +264,7 @@ ROWS, WARMUP = 1500, 1100
 LEARNERS = {
     "fudyadt": {"kind": "fudyadt", "epsilon": 0.2, "max_depth": 6, "feature_groups": 4},
     "gbdt": {"kind": "gbdt", "max_iter": 4, "feature_groups": 4, "objective": "multiclass"},
-    "forest": {"kind": "forest", "n_estimators": 6, "feature_groups": 4},
+    "forest": {"kind": "forest", "n_estimators": 6, "feature_groups": 4, "rebuild": "eager"},
 }
 
 

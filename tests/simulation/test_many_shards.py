@@ -65,6 +65,7 @@ def test_many_shards_end_as_one(trial: Trial, shards: int, tmp_path: Path) -> No
     ended(trial, tmp_path, shards)
 
 
+@pytest.mark.timeout(900)  # of hundreds
 @pytest.mark.nightly
 @pytest.mark.parametrize("trial", MEET, ids=lambda trial: trial.name)
 @pytest.mark.parametrize("sizes", [(17, 5, 33), (9, 257)], ids=str)
@@ -72,6 +73,7 @@ def test_other_numbers_of_shards_go_on(trial: Trial, sizes: tuple[int, ...], tmp
     ended(trial, tmp_path, *sizes)
 
 
+@pytest.mark.timeout(1800)  # the work of a thousand shards in one process
 @pytest.mark.nightly
 @pytest.mark.parametrize("trial", OF_A_DAY, ids=lambda trial: trial.name)
 def test_a_thousand_shards_end_as_one(trial: Trial, tmp_path: Path) -> None:
