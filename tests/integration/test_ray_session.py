@@ -22,7 +22,7 @@ import psutil
 import pytest
 import ray
 
-import actors.session
+import actors.starting
 import pipelines
 import raydt
 from actors.cluster import Cluster, connect, cpus
@@ -219,7 +219,7 @@ def test_a_closed_session_leaves_no_process(cluster):
 
 def test_processes_with_other_sources_are_refused(cluster, monkeypatch):
     other = replace(identity(), sources="0" * 64, path="/elsewhere")
-    monkeypatch.setattr(actors.session, "identity", lambda: other)
+    monkeypatch.setattr(actors.starting, "identity", lambda: other)
     with (
         pytest.raises(RaydtError, match=rf"the coordinator .* from {identity().path} .* from /elsewhere"),
         faulty(cluster),
@@ -271,7 +271,7 @@ from pathlib import Path
 import psutil
 from types import SimpleNamespace
 from actors.placement import Placement
-from pipelines.config import Cluster
+from pipelines.operation import ClusterOptions
 from pipelines.running import incarnations
 from pipelines.doctor import listeners, serves_metrics
 from raydt.errors import ProcessLostError
@@ -280,7 +280,7 @@ from raydt.learners.base import LearnerOptions, WorkPlan
 from tests.integration.faulty import Faulty, act
 features = Features(("a", "b", "c"), (False,) * 3, groups=3)
 incarnations.learners = lambda: {"faulty": Faulty()}
-cluster = Cluster(shards=3, memory_limit=0, patience_seconds=5)
+cluster = ClusterOptions(shards=3, memory_limit=0, patience_seconds=5)
 options = LearnerOptions(kind="faulty")
 config = SimpleNamespace(learner=options, cluster=cluster, placement=Placement(3, "on Ray", plan=WorkPlan(0, 0)))
 connection = incarnations.Incarnations(config, features)

@@ -302,41 +302,41 @@ MUTANTS = {
         "    add_to_bucket(buckets[b], y, max(by, 0), rules.numeric)\n    return",
     ),
     "a best candidate that got worse stays": (
-        "update_tree",
+        "build",
         "        if feature != nodes[node].feature or threshold != nodes[node].threshold:\n",
         "        if by > 0 and (feature != nodes[node].feature or threshold != nodes[node].threshold):\n",
     ),
     "extremes stay": ("candidates", "tried.lows == 0 or tried.highs == 0", "tried.lows < 0 or tried.highs < 0"),
     "features that were constant stay out": (
-        "update_tree",
+        "build",
         "blocks.skipped[block, word] & scratch.differs[word])",
         "blocks.skipped[block, word] & np.uint64(0))",
     ),
     "features stay out although the row differs in them": (
-        "update_tree",
+        "build",
         "known & ~scratch.differs[word] if",
         "known if",
     ),
-    "counts of other candidates are kept": ("count_candidates", "if not blocks.tried[old, at - 1].stale:", "if True:"),
+    "counts of other candidates are kept": ("candidates", "if not blocks.tried[old, at - 1].stale:", "if True:"),
     "rows stay on their side": (
-        "update_tree",
+        "build",
         "            return False\n    return True",
         "            break\n    return True",
     ),
     "a deleted row leaves by the new split": (
-        "update_tree",
+        "build",
         "            if by > 0:  # one that is deleted",
         "            if True:  # one that is deleted",
     ),
     "a row is compared with those where it would have gone": (
-        "update_tree",
+        "build",
         "                if below != before:",
         "                if False:",
     ),
-    "a byte counts any number of rows": ("count_candidates", "FITS = 255 // STEP * STEP", "FITS = 1 << 20"),
-    "what fills the last step is a value": ("count_candidates", "values[i] = np.nan", "values[i] = values[0]"),
+    "a byte counts any number of rows": ("candidates", "FITS = 255 // STEP * STEP", "FITS = 1 << 20"),
+    "what fills the last step is a value": ("candidates", "values[i] = np.nan", "values[i] = values[0]"),
     "categories are counted like thresholds": (
-        "count_candidates",
+        "candidates",
         "                if not category:\n                    before",
         "                if True:\n                    before",
     ),
@@ -347,9 +347,9 @@ MUTANTS = {
     ),
     "memberships in the order of arrival": (
         "trees",
-        "        memberships(self.seeds, np.ascontiguousarray(ids, dtype=np.int64),",
+        "        of_forest, ids = self.options.n_estimators, np.ascontiguousarray(ids, dtype=np.int64)\n",
         "        came, self.__dict__['came'] = self.__dict__.get('came', 0), self.__dict__.get('came', 0) + len(ids)\n"
-        "        memberships(self.seeds, np.arange(came, came + len(ids)),",
+        "        of_forest, ids = self.options.n_estimators, np.arange(came, came + len(ids))\n",
     ),
     "what lies beside a path stays closed": (
         "build",
@@ -368,21 +368,21 @@ MUTANTS = {
     ),
     "classes are digested by their codes": (
         "coordinator",
-        "        live = live[counts[live] > 0]\n",
-        "        live = np.flatnonzero(counts)\n",
+        "Counted(live[counts[live] > 0], None, per_row)",
+        "Counted(np.flatnonzero(counts), None, per_row)",
     ),
-    "classes without examples are digested": ("coordinator", "        live = live[counts[live] > 0]\n", ""),
+    "classes without examples are digested": ("coordinator", "live[counts[live] > 0], None", "live, None"),
     "the lower word of a number with a weight stays": (
-        "weighted_labels",
+        "labels",
         "    sums[2] += by * (y & _LOWER)",
         "    sums[2] += max(by, 0) * (y & _LOWER)",
     ),
     "whether labels are crowded goes by rows": (
-        "label_scale",
+        "labels",
         "            by = weight if what == ADD else -weight\n",
         "            by = 1 if what == ADD else -1\n",
     ),
-    "leaves that may be split stay": ("update_tree", "if same or forest.nodes", "if same or by > 0 or forest.nodes"),
+    "leaves that may be split stay": ("build", "if same or forest.nodes", "if same or by > 0 or forest.nodes"),
 }
 
 
