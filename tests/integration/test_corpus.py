@@ -185,7 +185,7 @@ def message(config, out):
 class TestPlaces:
     def test_a_folder_called_like_a_file(self, tmp_path):
         (tmp_path / "t.csv").mkdir()
-        assert "no such file" in message(config(tmp_path / "t.csv"), tmp_path / "run")
+        assert "the folder has no file of a format" in message(config(tmp_path / "t.csv"), tmp_path / "run")
 
     def test_a_loop_of_links(self, tmp_path):
         (tmp_path / "a.csv").symlink_to(tmp_path / "b.csv")

@@ -162,7 +162,7 @@ def test_paths(tmp_path):
             found(nothing)
     (tmp_path / "none").mkdir()
     for folder in ("none", "none/", f"file://{tmp_path}/none"):
-        with refused("files.empty", InputError, suffixes=".parquet"):
+        with refused("files.empty_folder", InputError, suffixes=".parquet"):
             found(folder)
 
 

@@ -125,7 +125,7 @@ def find_files(path: str | list[str], base_dir: str | Path, suffixes: tuple[str,
         refuse_tables_above(filesystem, [start, *(info.path for info in infos if is_local)])
     if not infos:
         is_folder = where.endswith(start) and filesystem.get_file_info(start).type == pafs.FileType.Directory
-        said = message("files.empty" if is_folder else "files.nothing", suffixes=", ".join(suffixes))
+        said = message("files.empty_folder" if is_folder else "files.nothing", suffixes=", ".join(suffixes))
         raise InputError(said, file=where)
     for info in infos:
         if info.type == pafs.FileType.Unknown:
