@@ -1,7 +1,8 @@
 """Leave-one-out models and intervals of exact forests, beside training each model again.
 
     python benchmarks/attribution.py [leave-one-out] [threads] [intervals] [history] [shapley] [mislabelled] [mapie]
-        [--rows 32561] [--checked 50] [--trainings 5] [--trees 100] [--examples 1000] [--players 1000] [--seeds 5]
+        [--rows 32561] [--checked 50] [--trainings 5] [--trees 100] [--examples 1000] [--players 1000] [--few 80]
+        [--seeds 5]
 
 ``leave-one-out`` computes all leave-one-out models of Adult with the predictions of 1,000 validation rows; some of them
 are compared with training without the row, and all trainings extrapolated from a few. ``threads`` has one and two
@@ -12,16 +13,18 @@ training without the row.
 
 The others want pyDVL, cleanlab and MAPIE, of which pyDVL takes an older NumPy than raydt does: an environment with
 ``pip install -e . scikit-learn pyDVL cleanlab mapie "pyarrow<22"``. ``shapley`` has the samplers of pyDVL for the
-utility of raydt: the accuracy of the forest trained on a subset, and what each takes for the standard error of raydt on
-``players`` rows. ``mislabelled`` finds flipped labels of five real sets, and wrong numbers of three. ``mapie`` has
-jackknife+ and CV+ of three real sets beside MAPIE with the same forest, and with scikit-learn's.
+utility of raydt, the accuracy of the forest trained on a subset: errors and seconds on ``few`` rows (0: not at all),
+and what each takes for the standard error of raydt on ``players`` rows. ``mislabelled`` finds flipped labels of five
+real sets, and wrong numbers of three. ``mapie`` has jackknife+ and CV+ of three real sets beside MAPIE with the same
+forest, and with scikit-learn's.
 """
 
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
-from harness import arguments, print_machine, read, show, timed
+from harness import arguments, print_machine, progress, read, show, timed
 from sklearn.ensemble import RandomForestRegressor
 
 from raydt import (
@@ -224,7 +227,7 @@ class ForestOfIds(ExactForestClassifier):
         return super().score(X[:, 1:], y)
 
 
-def shapley(players: int, trees: int, repeats: int = 4, few: int = 80) -> None:
+def shapley(players: int, trees: int, few: int, repeats: int = 4) -> None:
     """Errors and seconds of all samplers on ``few`` rows, then those of ``players`` rows at equal standard error."""
     from pydvl import valuation as pydvl
     from pydvl.valuation.samplers import stratified
@@ -254,55 +257,63 @@ def shapley(players: int, trees: int, repeats: int = 4, few: int = 80) -> None:
         chance = stratified.RandomSizeIteration
         return lambda seed: stratified.StratifiedSampler(sizes, chance, index_iteration=forever, seed=seed)
 
-    model, rows, (utility, counted) = sides(few)
-    reference = data_values(model, X_val, y_val, samples=300, random_state=10**6)
-    samplers = {
-        "permutations": (lambda seed: pydvl.PermutationSampler(seed=seed), 2),
-        "antithetic permutations": (lambda seed: pydvl.AntitheticPermutationSampler(seed=seed), 2),
-        "truncated permutations, 1 %": (
-            lambda seed: pydvl.PermutationSampler(pydvl.RelativeTruncation(0.01), seed=seed), 2
-        ),
-        "stratified, (1 + k)^-1": (by_size(-1.0), 10),
-        "stratified, (1 + k)^-.5": (by_size(-0.5), 10),
-        "VRDS, 40 samples": (lambda seed: pydvl.VRDSSampler(40, seed=seed), 40),
-    }  # fmt: skip
-    found: dict[str, list[Any]] = {}
-    for seed in range(repeats):
-        took, own = timed(lambda: data_values(model, X_val, y_val, samples=2, random_state=seed))  # noqa: B023
-        found.setdefault("raydt, 2 samples", []).append((took, 0, own.values))
-        for name, (sampler, updates) in samplers.items():
-            counted.clear()
-            method = pydvl.ShapleyValuation(utility, sampler(seed), pydvl.MinUpdates(updates), progress=False)
-            took, _ = timed(lambda: method.fit(rows))  # noqa: B023
-            found.setdefault(f"pyDVL, {name}", []).append((took, len(counted), method.result.values.copy()))
-    lines, own_price = [], None
-    for name, runs in found.items():
-        seconds, evaluations = (float(np.mean([run[side] for run in runs])) for side in (0, 1))
-        error = float(np.sqrt(np.mean([(run[2] - reference.values) ** 2 for run in runs])))
-        own_price = seconds * error**2 if own_price is None else own_price
-        lines.append([name, f"{evaluations:.0f}" if evaluations else "", f"{error:.2e}", f"{seconds:.2f}",
-                      f"{seconds * error**2 / own_price:.1f}"])  # fmt: skip
-    show(
-        f"Shapley values of {few} rows of Adult, accuracy of {VALIDATION:,} rows, {trees} trees, {repeats} runs",
-        ["", "evaluations", "root mean squared error", "s of processor time", "s at equal error, raydt = 1"],
-        lines,
-        f"The errors are those from raydt's 300 samples, whose own is {np.sqrt(np.mean(reference.errors**2)):.1e}; "
-        f"the root mean square of the values is {np.sqrt(np.mean(reference.values**2)):.1e}.",
-    )
-    model, rows, (utility, counted) = sides(players)
+    def measured_throughout() -> None:
+        model, rows, (utility, counted) = sides(few)
+        reference = data_values(model, X_val, y_val, samples=300, random_state=10**6)
+        samplers = {
+            "permutations": (lambda seed: pydvl.PermutationSampler(seed=seed), 2),
+            "antithetic permutations": (lambda seed: pydvl.AntitheticPermutationSampler(seed=seed), 2),
+            "truncated permutations, 1 %": (
+                lambda seed: pydvl.PermutationSampler(pydvl.RelativeTruncation(0.01), seed=seed), 2
+            ),
+            "stratified, (1 + k)^-1": (by_size(-1.0), 10),
+            "stratified, (1 + k)^-.5": (by_size(-0.5), 10),
+            "VRDS, 40 samples": (lambda seed: pydvl.VRDSSampler(40, seed=seed), 40),
+        }  # fmt: skip
+        found: dict[str, list[Any]] = {}
+        for seed in range(repeats):
+            took, own = timed(lambda: data_values(model, X_val, y_val, samples=2, random_state=seed))  # noqa: B023
+            found.setdefault("raydt, 2 samples", []).append((took, 0, own.values))
+            for name, (sampler, updates) in samplers.items():
+                counted.clear()
+                method = pydvl.ShapleyValuation(utility, sampler(seed), pydvl.MinUpdates(updates), progress=False)
+                took, _ = timed(lambda: method.fit(rows))  # noqa: B023
+                found.setdefault(f"pyDVL, {name}", []).append((took, len(counted), method.result.values.copy()))
+        lines, own_price = [], None
+        for name, runs in found.items():
+            seconds, evaluations = (float(np.mean([run[side] for run in runs])) for side in (0, 1))
+            error = float(np.sqrt(np.mean([(run[2] - reference.values) ** 2 for run in runs])))
+            own_price = seconds * error**2 if own_price is None else own_price
+            lines.append([name, f"{evaluations:.0f}" if evaluations else "", f"{error:.2e}", f"{seconds:.2f}",
+                          f"{seconds * error**2 / own_price:.1f}"])  # fmt: skip
+        show(
+            f"Shapley values of {few} rows of Adult, accuracy of {VALIDATION:,} rows, {trees} trees, {repeats} runs",
+            ["", "evaluations", "root mean squared error", "s of processor time", "s at equal error, raydt = 1"],
+            lines,
+            f"The errors are those from raydt's 300 samples, whose own is {np.sqrt(np.mean(reference.errors**2)):.1e}; "
+            f"the root mean square of the values is {np.sqrt(np.mean(reference.values**2)):.1e}.",
+        )
+
+    if few:
+        measured_throughout()
+    model, _, (utility, _) = sides(players)
     data_values(model, X_val, y_val, ids=[0], samples=1)  # compiles
-    took, own = timed(lambda: data_values(model, X_val, y_val, samples=2, random_state=1))
+    asked = {"samples": 2, "random_state": 1, "progress": partial(progress, "samples, error:")}
+    took, own = timed(lambda: data_values(model, X_val, y_val, **asked))
+    progress(f"raydt: {took:.0f} s of processor time")
     variance = float(np.mean(own.errors**2))
     subsets = Subsets(model, X_val, y_val, groups_of(model, None, None), None)
     draws, squares, seconds = np.random.default_rng(0), np.zeros(players), []
     for sizes in strata_of(players):  # of contributions, by size
         size = int(draws.integers(sizes.start, sizes.stop))
+        progress("contributions to", size, "others")
         squares[sizes.start : sizes.stop] = np.mean(subsets.added(draws.permutation(players), size, 400) ** 2)
     points = sorted({*(1 << i for i in range(players.bit_length())), players})
     for size in points:
         some = [draws.choice(players, size, replace=False) for _ in range(3)]
         each = [timed(lambda one=one: utility(pydvl.types.Sample(None, one)))[0] for one in some]
         seconds.append(float(np.median(each)))
+        progress("trainings on", size, "rows")
     k = np.arange(players)
     one = np.interp(k + 1, points, seconds)  # to train on k + 1 rows, and score
     both = one + np.interp(np.maximum(k, 1), points, seconds) * (k > 0)
@@ -318,8 +329,9 @@ def shapley(players: int, trees: int, repeats: int = 4, few: int = 80) -> None:
         share /= share.sum()
         name = f"stratified, (1 + k)^{exponent:g}"
         rivals[name] = at_our_error((share * both).sum(), (squares / share).sum() / players**2)
+    varies = (k > 0) & (k < players - 1)  # of no others, and of all, there is one subset, which one sample tells
     rivals["one training for each contribution, any allocation"] = at_our_error(
-        1.0, (np.sqrt(squares * one).sum() / players) ** 2
+        1.0, (np.sqrt(squares * one * varies).sum() / players) ** 2
     )
     lines += [[f"pyDVL, {name}", f"{theirs:,.0f}", f"{theirs / took:,.0f}"] for name, theirs in rivals.items()]
     show(
@@ -351,7 +363,7 @@ def with_wrong_labels(name: str, examples: int, seed: int) -> tuple[Any, ...]:
 
 
 def mislabelled(examples: int, trees: int, seeds: int, samples: int = 3) -> None:
-    """One label in ten is another one; the validation rows are right. Means over seeds; values have the first only."""
+    """One label in ten is another one; the validation rows, which only values see, are right. Means over seeds."""
     from cleanlab.rank import get_label_quality_scores
     from cleanlab.regression.rank import get_label_quality_scores as of_numbers
     from pydvl.valuation import Dataset, KNNShapleyValuation
@@ -395,8 +407,6 @@ def mislabelled(examples: int, trees: int, seeds: int, samples: int = 3) -> None
             area("scikit-learn's forest, out of bag: self_confidence", name, wrong, bag[np.arange(len(y)), y])
             for cv in (5, 10):
                 area(f"raydt, {cv} folds: self_confidence", name, wrong, label_quality(model, cv).quality)
-            if seed:
-                continue
             scale = StandardScaler().fit(X)
             values = {
                 "leave-one-out value (log loss)": lambda: leave_one_out(
@@ -493,6 +503,7 @@ if __name__ == "__main__":
         trainings=5,
         examples=1000,
         players=1000,
+        few=80,
         seeds=5,
     )
     print_machine("scikit-learn", "pyDVL", "cleanlab", "mapie")
@@ -505,7 +516,7 @@ if __name__ == "__main__":
     if "history" in given.tables:
         history(given.examples)
     if "shapley" in given.tables:
-        shapley(given.players, given.trees)
+        shapley(given.players, given.trees, given.few)
     if "mislabelled" in given.tables:
         mislabelled(given.examples, given.trees, given.seeds)
     if "mapie" in given.tables:

@@ -125,7 +125,7 @@ class _Block:
 
             if before["session_"].coordinator.knows_rows:
                 predictor = _PredictorWithout(whole, slots, lambda: whole._predictor_of(copied().model()))
-                own["_known"]["predictor"] = predictor
+                own["_known"] |= {"predictor": predictor, "encoded": before["_known"].setdefault("encoded", [])}
             self._defer()
             self._before, self._is_open = before, True
             model.__dict__ = own

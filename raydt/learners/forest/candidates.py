@@ -220,13 +220,17 @@ def up_to_step(n: int) -> int:
 @inlined_kernel
 def take_column(values: Any, slots: Any, column: Any) -> Any:
     """Copy the values of some slots; their extremes, which are infinite if all are missing."""
-    low, high = np.inf, -np.inf
+    low, high, even_low, even_high = np.inf, -np.inf, np.inf, -np.inf
     for i in range(len(slots)):
         x = column[np.uint64(slots[i])]
         values[i] = x
-        low = x if x < low else low  # never of NaN
-        high = x if x > high else high
-    return low, high
+        if i & 1:  # odd and even rows: unrolled, no comparison waits for that of the row before
+            low = x if x < low else low  # never of NaN
+            high = x if x > high else high
+        else:
+            even_low = x if x < even_low else even_low
+            even_high = x if x > even_high else even_high
+    return min(low, even_low), max(high, even_high)
 
 
 @inlined_kernel
