@@ -47,30 +47,26 @@ class _PredictorWithout:
 
     def predict(self, X: Floats) -> Targets:
         """Return class codes or numbers, shape (m,)."""
-        known = self._model._known_predictions(X)
-        changes = self._changes(known)
-        if changes is None:
-            predicted: Targets = self._copied().predict(X)
-            return predicted
-        predicted = known.predicted.copy()
-        predicted[changes.row] = changes.predicted
-        return predicted
+        predicted: Targets = self._changed(X, "predicted")
+        return self._copied().predict(X) if predicted is None else predicted
 
     def predict_proba(self, X: Floats, n_classes: int) -> Floats:
         """Return shares of the classes, shape (m, n_classes)."""
-        known = self._model._known_predictions(X)
-        shares: Floats = known.shares.copy()
-        changes = self._changes(known)
-        assert changes is not None  # only numeric labels have units
-        shares[changes.row] = changes.shares
+        shares: Floats = self._changed(X, "shares")  # only numeric labels have units
         return shares
 
-    def _changes(self, known: Any) -> Any:
-        """Return what changes, which is kept for the rows asked last; None if that cannot be told."""
-        if self._last is None or self._last[0] is not known:
+    def _changed(self, X: Floats, name: str) -> Any:
+        """Return what rows have without the examples; changes are kept for the rows asked last. None: not told."""
+        known, last = self._model._known_predictions(X), self._last
+        if last is None or last[0] is not known:
             (changes,) = known.without(np.array([0, len(self._slots)]), self._slots)
-            self._last = known, None if len(changes.untold) else changes
-        return self._last[1]
+            self._last = last = known, changes
+        changes = last[1]
+        if len(changes.untold):
+            return None
+        values = getattr(known, name).copy()
+        values[changes.row] = getattr(changes, name)
+        return values
 
 
 def _shell(model: Any, attributes: dict[str, Any]) -> Any:

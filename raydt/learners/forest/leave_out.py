@@ -430,19 +430,13 @@ def _walk(rules: ForestRules, slots: int, trees: int, known: int, gone: int, cop
     def ints(n: int) -> Int32s:
         return np.empty(n, dtype=np.int32)
 
-    node, gone_begin, gone_end, begin, end, below, above = (ints(2 * depth) for _ in range(7))
+    stacks = ("node", "gone_begin", "gone_end", "begin", "end", "below", "above")
     return TreeWalk(
-        node=node,
-        gone_begin=gone_begin,
-        gone_end=gone_end,
-        begin=begin,
-        end=end,
+        **{name: ints(2 * depth) for name in stacks},
         listed=np.empty(2 * depth, dtype=np.bool_),
         gone=ints(gone),
         rows=ints(known),
         other=ints(max(known, gone)),
-        below=below,
-        above=above,
         is_gone=np.zeros(slots, dtype=np.bool_),
         first=np.empty(trees + 2, dtype=np.int64),
         by_tree=ints(gone * copies),
