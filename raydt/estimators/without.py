@@ -57,11 +57,12 @@ class _PredictorWithout:
 
     def _changed(self, X: Floats, name: str) -> Any:
         """Return what rows have without the examples; changes are kept for the rows asked last. None: not told."""
-        known, last = self._model._known_predictions(X), self._last
-        if last is None or last[0] is not known:
-            (changes,) = known.without(np.array([0, len(self._slots)]), self._slots)
-            self._last = last = known, changes
-        changes = last[1]
+        with self._model._lock:  # the trees are read: no thread that leaves the block may change them meanwhile
+            known = self._model._known_predictions(X)
+            if self._last is None or self._last[0] is not known:
+                (changes,) = known.without(np.array([0, len(self._slots)]), self._slots)
+                self._last = known, changes
+            changes = self._last[1]
         if len(changes.untold):
             return None
         values = getattr(known, name).copy()
