@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def of_estimator(call: F) -> F:
         with model._lock:
             return limited_context(model._threads()).run(call, model, *arguments, **named)
 
-    return cast(F, locked)
+    return locked  # type: ignore[return-value]
 
 
 @of_estimator
