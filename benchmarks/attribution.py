@@ -1,15 +1,15 @@
 """Leave-one-out models and intervals of exact forests, beside training each model again.
 
-    python benchmarks/attribution.py [leave-one-out] [threads] [intervals] [history] [shapley] [mislabelled] [mapie]
-        [--rows 32561] [--checked 50] [--trainings 5] [--trees 100] [--examples 1000] [--players 1000] [--few 80]
-        [--seeds 5]
+    python benchmarks/attribution.py [leave-one-out] [without] [threads] [intervals] [history] [shapley] [mislabelled]
+        [mapie] [--rows 32561] [--checked 50] [--trainings 5] [--trees 100] [--examples 1000] [--players 1000]
+        [--few 80] [--seeds 5]
 
 ``leave-one-out`` computes all leave-one-out models of Adult with the predictions of 1,000 validation rows; some of them
-are compared with training without the row, and all trainings extrapolated from a few. ``threads`` has one and two
-threads by wall time, and needs a quiet machine. ``intervals`` has those of the jackknife+ of three real sets, and of
-10,000 drawn rows, with their coverage at alpha = .1, beside scikit-learn's forest, trained again without some examples,
-and extrapolated. ``history`` has how far leave-one-out of learners that depend on the order of their examples is from
-training without the row.
+are compared with training without the row, and all trainings extrapolated from a few. ``without`` has a block without
+one row, and what its parts take, of ``checked`` blocks. ``threads`` has one and two threads by wall time, and needs a
+quiet machine. ``intervals`` has those of the jackknife+ of three real sets, and of 10,000 drawn rows, with their
+coverage at alpha = .1, beside scikit-learn's forest, trained again without some examples, and extrapolated. ``history``
+has how far leave-one-out of learners that depend on the order of their examples is from training without the row.
 
 The others want pyDVL, cleanlab and MAPIE, of which pyDVL takes an older NumPy than raydt does: an environment with
 ``pip install -e . scikit-learn pyDVL cleanlab mapie "pyarrow<22"``. ``shapley`` has the samplers of pyDVL for the
@@ -94,13 +94,39 @@ def all_left_out(rows: int, trees: int, checked: int, trainings: int) -> None:
         f"{checked} models compared with training without the row: {differences} differences; values from "
         f"{found.values.min():.2g} to {found.values.max():.2g} of a log loss of {-found.score:.4f}.",
     )  # fmt: skip
-    took = []
-    for one in chosen.tolist():
-        began = time.process_time()
+
+
+def left_out_once(rows: int, trees: int, blocks: int) -> None:
+    """A block without one row in which all validation rows are predicted twice: what each part of it takes."""
+    X, y, X_val, _, categorical = adult()
+    X, y = X[:rows], y[:rows]
+    options = {"n_estimators": trees, "categorical_features": categorical, "n_jobs": 1}
+    for _ in range(2):  # the first training compiles
+        seconds, model = timed(lambda: ExactForestClassifier(**options).fit(X, y))
+    parts = []
+    for one in np.random.default_rng(0).choice(len(y), blocks + 1, replace=False).tolist():
+        clock = [time.process_time()]
         with model.without([one]):
-            model.predict_proba(X_val)
-        took.append(time.process_time() - began)
-    print(f"\nwithout([id]) and predict_proba of {len(X_val):,} rows: {1e3 * float(np.median(took[1:])):.2f} ms")
+            for _ in range(2):
+                clock.append(time.process_time())
+                model.predict_proba(X_val)
+            clock.append(time.process_time())
+        clock.append(time.process_time())
+        parts.append(1e3 * np.diff(clock))
+    enter, first, again, leave = np.transpose(parts[1:])  # before, the validation rows were not known
+    lines = {
+        "all of it, rows predicted once": enter + first + leave,
+        "enter and leave": enter + leave,
+        "known predictions": again,
+        "trees walked down and built": first - again,
+    }
+    show(
+        f"Adult, {len(y):,} rows, {trees} trees: without([id]), {len(X_val):,} rows predicted, {blocks} blocks",
+        ["ms of processor time", "median", "mean", "90 %"],
+        [[name, *(f"{one:.2f}" for one in (np.median(ms), np.mean(ms), np.percentile(ms, 90)))]
+         for name, ms in lines.items()],
+        f"A training takes {seconds:.2f} s.",
+    )  # fmt: skip
 
 
 def in_threads(rows: int, trees: int) -> None:
@@ -509,6 +535,8 @@ if __name__ == "__main__":
     print_machine("scikit-learn", "pyDVL", "cleanlab", "mapie")
     if "leave-one-out" in given.tables:
         all_left_out(given.rows, given.trees, given.checked, given.trainings)
+    if "without" in given.tables:
+        left_out_once(given.rows, given.trees, given.checked)
     if "threads" in given.tables:
         in_threads(given.rows, given.trees)
     if "intervals" in given.tables:
