@@ -138,9 +138,16 @@ def category_at(cuts: Any, used: int, value: float) -> int:
 
 
 @inlined_kernel
+def whole(category: float) -> int:
+    """Return a category as an integer; one beyond 64 bits, which processors convert each their way, as the least."""
+    number: int = np.int64(category) if abs(category) < 2.0**63 else np.int64(-(2**63))
+    return number
+
+
+@inlined_kernel
 def hash_of(key: np.uint64, category: float) -> np.uint64:
-    """The drawn number of a category, by its value; processors convert one beyond 64 bits each their way: the least."""
-    number: np.uint64 = bits_at(key, np.int64(category) if abs(category) < 2.0**63 else np.int64(-(2**63)))
+    """The drawn number of a category, by its value."""
+    number: np.uint64 = bits_at(key, whole(category))
     return number
 
 
@@ -213,17 +220,13 @@ def up_to_step(n: int) -> int:
 @inlined_kernel
 def take_column(values: Any, slots: Any, column: Any) -> Any:
     """Copy the values of some slots; their extremes, which are infinite if all are missing."""
-    low, high, even_low, even_high = np.inf, -np.inf, np.inf, -np.inf
+    low, high = np.inf, -np.inf
     for i in range(len(slots)):
         x = column[np.uint64(slots[i])]
         values[i] = x
-        if i & 1:  # odd and even rows: unrolled, no comparison waits for that of the row before
-            low = x if x < low else low  # never of NaN
-            high = x if x > high else high
-        else:
-            even_low = x if x < even_low else even_low
-            even_high = x if x > even_high else even_high
-    return min(low, even_low), max(high, even_high)
+        low = x if x < low else low  # never of NaN
+        high = x if x > high else high
+    return low, high
 
 
 @inlined_kernel
@@ -305,23 +308,21 @@ def clear(buckets: Any) -> None:
 def smallest_categories(cuts: Any, key: np.uint64, n: int, column: Any, limit: int) -> int:
     """Put the categories with the smallest drawn numbers among n values into ``cuts``, in this order; return how many.
 
-    Codes below 64 are collected in the bits of a word, several rows at a time, so that each is drawn for once.
+    Values that were met lately are in a small table, so that most rows cost one comparison.
     """
-    values, hashes = column.values, column.hashes
-    few, others, used = np.uint64(0), False, 0
+    values, hashes, met = column.values, column.hashes, column.met
+    for place in range(len(met)):
+        met[place] = NO_CATEGORY
+    used = 0
     for i in range(n):
         value = values[i]
-        code = np.int64(value if 0.0 <= value < 64.0 else 0.0)
-        inside = np.float64(code) == value
-        few |= np.uint64(inside) << np.uint64(code)
-        others |= not inside and value != NO_CATEGORY
-    for i in range(n if others else 64):
-        if not others and few >> np.uint64(i) & np.uint64(1) == 0:
+        place = whole(value) & (len(met) - 1)
+        if met[place] == value or value == NO_CATEGORY:
             continue
-        value = values[i] if others else np.float64(i)
+        met[place] = value
+        if category_at(cuts, used, value) >= 0:
+            continue
         number = hash_of(key, value)
-        if value == NO_CATEGORY or (used == limit and number > hashes[-1]) or category_at(cuts, used, value) >= 0:
-            continue
         at = used
         while at > 0 and (number < hashes[at - 1] or (number == hashes[at - 1] and value < cuts[at - 1])):
             at -= 1

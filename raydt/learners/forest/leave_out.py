@@ -430,13 +430,19 @@ def _walk(rules: ForestRules, slots: int, trees: int, known: int, gone: int, cop
     def ints(n: int) -> Int32s:
         return np.empty(n, dtype=np.int32)
 
-    stacks = ("node", "gone_begin", "gone_end", "begin", "end", "below", "above")
+    node, gone_begin, gone_end, begin, end, below, above = (ints(2 * depth) for _ in range(7))
     return TreeWalk(
-        **{name: ints(2 * depth) for name in stacks},
+        node=node,
+        gone_begin=gone_begin,
+        gone_end=gone_end,
+        begin=begin,
+        end=end,
         listed=np.empty(2 * depth, dtype=np.bool_),
         gone=ints(gone),
         rows=ints(known),
         other=ints(max(known, gone)),
+        below=below,
+        above=above,
         is_gone=np.zeros(slots, dtype=np.bool_),
         first=np.empty(trees + 2, dtype=np.int64),
         by_tree=ints(gone * copies),

@@ -178,7 +178,7 @@ class ForestColumn(NamedTuple):
     """Room to count one column of some rows: their values, labels and weights.
 
     ``classes`` are those of the rows, in ascending order of their labels; ``words``, (words, rows), has a 1 in the byte
-    of each row's class. ``hashes`` are for categories. ``reg`` says how many classes there are, and whether
+    of each row's class. ``hashes`` and ``met`` are for categories. ``reg`` says how many classes there are, and whether
     slots are those of the copies in ``near``.
     """
 
@@ -188,6 +188,7 @@ class ForestColumn(NamedTuple):
     classes: Ints
     words: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
+    met: Floats
     reg: Ints
 
 
@@ -345,6 +346,7 @@ def new_scratch(rows: int, width: int, rules: ForestRules, categorical: Bools) -
         classes=np.empty(width, dtype=np.int64),
         words=empty((words, rows + STEP), np.uint64),
         hashes=np.empty(rules.thresholds, dtype=np.uint64),
+        met=np.empty(64),
         reg=np.zeros(2, dtype=np.int64),
     )
     return ForestScratch(
