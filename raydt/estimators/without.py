@@ -47,8 +47,9 @@ class _PredictorWithout:
 
     def predict(self, X: Floats) -> Targets:
         """Return class codes or numbers, shape (m,)."""
-        predicted: Targets = self._changed(X, "predicted")
-        return self._copied().predict(X) if predicted is None else predicted
+        known = self._changed(X, "predicted")
+        predicted: Targets = self._copied().predict(X) if known is None else known
+        return predicted
 
     def predict_proba(self, X: Floats, n_classes: int) -> Floats:
         """Return shares of the classes, shape (m, n_classes)."""
