@@ -330,7 +330,7 @@ class Fitted(Parameters, AtomicCalls):
                 if given == bits:
                     return rows, {}
         rows, sparse = self._encoder.encode(X, type(self).__name__, known=known)
-        if bits is not None and sparse is None:
+        if kept is not None and bits is not None and sparse is None:
             kept[:] = [(bits, rows.copy())]
         return rows, {} if sparse is None else {"sparse": sparse}
 
