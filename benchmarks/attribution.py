@@ -1,27 +1,30 @@
 """Leave-one-out models and intervals of exact forests, beside training each model again.
 
-    python benchmarks/attribution.py [leave-one-out] [threads] [intervals] [history] [shapley] [mislabelled] [mapie]
-        [--rows 32561] [--checked 50] [--trainings 5] [--trees 100] [--examples 1000] [--players 1000] [--seeds 5]
+    python benchmarks/attribution.py [leave-one-out] [without] [threads] [intervals] [history] [shapley] [mislabelled]
+        [mapie] [--rows 32561] [--checked 50] [--trainings 5] [--trees 100] [--examples 1000] [--players 1000]
+        [--few 80] [--seeds 5]
 
 ``leave-one-out`` computes all leave-one-out models of Adult with the predictions of 1,000 validation rows; some of them
-are compared with training without the row, and all trainings extrapolated from a few. ``threads`` has one and two
-threads by wall time, and needs a quiet machine. ``intervals`` has those of the jackknife+ of three real sets, and of
-10,000 drawn rows, with their coverage at alpha = .1, beside scikit-learn's forest, trained again without some examples,
-and extrapolated. ``history`` has how far leave-one-out of learners that depend on the order of their examples is from
-training without the row.
+are compared with training without the row, and all trainings extrapolated from a few. ``without`` has a block without
+one row, and what its parts take, of ``checked`` blocks. ``threads`` has one and two threads by wall time, and needs a
+quiet machine. ``intervals`` has those of the jackknife+ of three real sets, and of 10,000 drawn rows, with their
+coverage at alpha = .1, beside scikit-learn's forest, trained again without some examples, and extrapolated. ``history``
+has how far leave-one-out of learners that depend on the order of their examples is from training without the row.
 
 The others want pyDVL, cleanlab and MAPIE, of which pyDVL takes an older NumPy than raydt does: an environment with
 ``pip install -e . scikit-learn pyDVL cleanlab mapie "pyarrow<22"``. ``shapley`` has the samplers of pyDVL for the
-utility of raydt: the accuracy of the forest trained on a subset, and what each takes for the standard error of raydt on
-``players`` rows. ``mislabelled`` finds flipped labels of five real sets, and wrong numbers of three. ``mapie`` has
-jackknife+ and CV+ of three real sets beside MAPIE with the same forest, and with scikit-learn's.
+utility of raydt, the accuracy of the forest trained on a subset: errors and seconds on ``few`` rows (0: not at all),
+and what each takes for the standard error of raydt on ``players`` rows. ``mislabelled`` finds flipped labels of five
+real sets, and wrong numbers of three. ``mapie`` has jackknife+ and CV+ of three real sets beside MAPIE with the same
+forest, and with scikit-learn's.
 """
 
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
-from harness import arguments, print_machine, read, show, timed
+from harness import arguments, print_machine, progress, read, show, timed
 from sklearn.ensemble import RandomForestRegressor
 
 from raydt import (
@@ -91,13 +94,39 @@ def all_left_out(rows: int, trees: int, checked: int, trainings: int) -> None:
         f"{checked} models compared with training without the row: {differences} differences; values from "
         f"{found.values.min():.2g} to {found.values.max():.2g} of a log loss of {-found.score:.4f}.",
     )  # fmt: skip
-    took = []
-    for one in chosen.tolist():
-        began = time.process_time()
+
+
+def left_out_once(rows: int, trees: int, blocks: int) -> None:
+    """A block without one row in which all validation rows are predicted twice: what each part of it takes."""
+    X, y, X_val, _, categorical = adult()
+    X, y = X[:rows], y[:rows]
+    options = {"n_estimators": trees, "categorical_features": categorical, "n_jobs": 1}
+    for _ in range(2):  # the first training compiles
+        seconds, model = timed(lambda: ExactForestClassifier(**options).fit(X, y))
+    parts = []
+    for one in np.random.default_rng(0).choice(len(y), blocks + 1, replace=False).tolist():
+        clock = [time.process_time()]
         with model.without([one]):
-            model.predict_proba(X_val)
-        took.append(time.process_time() - began)
-    print(f"\nwithout([id]) and predict_proba of {len(X_val):,} rows: {1e3 * float(np.median(took[1:])):.2f} ms")
+            for _ in range(2):
+                clock.append(time.process_time())
+                model.predict_proba(X_val)
+            clock.append(time.process_time())
+        clock.append(time.process_time())
+        parts.append(1e3 * np.diff(clock))
+    enter, first, again, leave = np.transpose(parts[1:])  # before, the validation rows were not known
+    lines = {
+        "all of it, rows predicted once": enter + first + leave,
+        "enter and leave": enter + leave,
+        "known predictions": again,
+        "trees walked down and built": first - again,
+    }
+    show(
+        f"Adult, {len(y):,} rows, {trees} trees: without([id]), {len(X_val):,} rows predicted, {blocks} blocks",
+        ["ms of processor time", "median", "mean", "90 %"],
+        [[name, *(f"{one:.2f}" for one in (np.median(ms), np.mean(ms), np.percentile(ms, 90)))]
+         for name, ms in lines.items()],
+        f"A training takes {seconds:.2f} s.",
+    )  # fmt: skip
 
 
 def in_threads(rows: int, trees: int) -> None:
@@ -224,7 +253,7 @@ class ForestOfIds(ExactForestClassifier):
         return super().score(X[:, 1:], y)
 
 
-def shapley(players: int, trees: int, repeats: int = 4, few: int = 80) -> None:
+def shapley(players: int, trees: int, few: int, repeats: int = 4) -> None:
     """Errors and seconds of all samplers on ``few`` rows, then those of ``players`` rows at equal standard error."""
     from pydvl import valuation as pydvl
     from pydvl.valuation.samplers import stratified
@@ -254,55 +283,63 @@ def shapley(players: int, trees: int, repeats: int = 4, few: int = 80) -> None:
         chance = stratified.RandomSizeIteration
         return lambda seed: stratified.StratifiedSampler(sizes, chance, index_iteration=forever, seed=seed)
 
-    model, rows, (utility, counted) = sides(few)
-    reference = data_values(model, X_val, y_val, samples=300, random_state=10**6)
-    samplers = {
-        "permutations": (lambda seed: pydvl.PermutationSampler(seed=seed), 2),
-        "antithetic permutations": (lambda seed: pydvl.AntitheticPermutationSampler(seed=seed), 2),
-        "truncated permutations, 1 %": (
-            lambda seed: pydvl.PermutationSampler(pydvl.RelativeTruncation(0.01), seed=seed), 2
-        ),
-        "stratified, (1 + k)^-1": (by_size(-1.0), 10),
-        "stratified, (1 + k)^-.5": (by_size(-0.5), 10),
-        "VRDS, 40 samples": (lambda seed: pydvl.VRDSSampler(40, seed=seed), 40),
-    }  # fmt: skip
-    found: dict[str, list[Any]] = {}
-    for seed in range(repeats):
-        took, own = timed(lambda: data_values(model, X_val, y_val, samples=2, random_state=seed))  # noqa: B023
-        found.setdefault("raydt, 2 samples", []).append((took, 0, own.values))
-        for name, (sampler, updates) in samplers.items():
-            counted.clear()
-            method = pydvl.ShapleyValuation(utility, sampler(seed), pydvl.MinUpdates(updates), progress=False)
-            took, _ = timed(lambda: method.fit(rows))  # noqa: B023
-            found.setdefault(f"pyDVL, {name}", []).append((took, len(counted), method.result.values.copy()))
-    lines, own_price = [], None
-    for name, runs in found.items():
-        seconds, evaluations = (float(np.mean([run[side] for run in runs])) for side in (0, 1))
-        error = float(np.sqrt(np.mean([(run[2] - reference.values) ** 2 for run in runs])))
-        own_price = seconds * error**2 if own_price is None else own_price
-        lines.append([name, f"{evaluations:.0f}" if evaluations else "", f"{error:.2e}", f"{seconds:.2f}",
-                      f"{seconds * error**2 / own_price:.1f}"])  # fmt: skip
-    show(
-        f"Shapley values of {few} rows of Adult, accuracy of {VALIDATION:,} rows, {trees} trees, {repeats} runs",
-        ["", "evaluations", "root mean squared error", "s of processor time", "s at equal error, raydt = 1"],
-        lines,
-        f"The errors are those from raydt's 300 samples, whose own is {np.sqrt(np.mean(reference.errors**2)):.1e}; "
-        f"the root mean square of the values is {np.sqrt(np.mean(reference.values**2)):.1e}.",
-    )
-    model, rows, (utility, counted) = sides(players)
+    def measured_throughout() -> None:
+        model, rows, (utility, counted) = sides(few)
+        reference = data_values(model, X_val, y_val, samples=300, random_state=10**6)
+        samplers = {
+            "permutations": (lambda seed: pydvl.PermutationSampler(seed=seed), 2),
+            "antithetic permutations": (lambda seed: pydvl.AntitheticPermutationSampler(seed=seed), 2),
+            "truncated permutations, 1 %": (
+                lambda seed: pydvl.PermutationSampler(pydvl.RelativeTruncation(0.01), seed=seed), 2
+            ),
+            "stratified, (1 + k)^-1": (by_size(-1.0), 10),
+            "stratified, (1 + k)^-.5": (by_size(-0.5), 10),
+            "VRDS, 40 samples": (lambda seed: pydvl.VRDSSampler(40, seed=seed), 40),
+        }  # fmt: skip
+        found: dict[str, list[Any]] = {}
+        for seed in range(repeats):
+            took, own = timed(lambda: data_values(model, X_val, y_val, samples=2, random_state=seed))  # noqa: B023
+            found.setdefault("raydt, 2 samples", []).append((took, 0, own.values))
+            for name, (sampler, updates) in samplers.items():
+                counted.clear()
+                method = pydvl.ShapleyValuation(utility, sampler(seed), pydvl.MinUpdates(updates), progress=False)
+                took, _ = timed(lambda: method.fit(rows))  # noqa: B023
+                found.setdefault(f"pyDVL, {name}", []).append((took, len(counted), method.result.values.copy()))
+        lines, own_price = [], None
+        for name, runs in found.items():
+            seconds, evaluations = (float(np.mean([run[side] for run in runs])) for side in (0, 1))
+            error = float(np.sqrt(np.mean([(run[2] - reference.values) ** 2 for run in runs])))
+            own_price = seconds * error**2 if own_price is None else own_price
+            lines.append([name, f"{evaluations:.0f}" if evaluations else "", f"{error:.2e}", f"{seconds:.2f}",
+                          f"{seconds * error**2 / own_price:.1f}"])  # fmt: skip
+        show(
+            f"Shapley values of {few} rows of Adult, accuracy of {VALIDATION:,} rows, {trees} trees, {repeats} runs",
+            ["", "evaluations", "root mean squared error", "s of processor time", "s at equal error, raydt = 1"],
+            lines,
+            f"The errors are those from raydt's 300 samples, whose own is {np.sqrt(np.mean(reference.errors**2)):.1e}; "
+            f"the root mean square of the values is {np.sqrt(np.mean(reference.values**2)):.1e}.",
+        )
+
+    if few:
+        measured_throughout()
+    model, _, (utility, _) = sides(players)
     data_values(model, X_val, y_val, ids=[0], samples=1)  # compiles
-    took, own = timed(lambda: data_values(model, X_val, y_val, samples=2, random_state=1))
+    asked = {"samples": 2, "random_state": 1, "progress": partial(progress, "samples, error:")}
+    took, own = timed(lambda: data_values(model, X_val, y_val, **asked))
+    progress(f"raydt: {took:.0f} s of processor time")
     variance = float(np.mean(own.errors**2))
     subsets = Subsets(model, X_val, y_val, groups_of(model, None, None), None)
     draws, squares, seconds = np.random.default_rng(0), np.zeros(players), []
     for sizes in strata_of(players):  # of contributions, by size
         size = int(draws.integers(sizes.start, sizes.stop))
+        progress("contributions to", size, "others")
         squares[sizes.start : sizes.stop] = np.mean(subsets.added(draws.permutation(players), size, 400) ** 2)
     points = sorted({*(1 << i for i in range(players.bit_length())), players})
     for size in points:
         some = [draws.choice(players, size, replace=False) for _ in range(3)]
         each = [timed(lambda one=one: utility(pydvl.types.Sample(None, one)))[0] for one in some]
         seconds.append(float(np.median(each)))
+        progress("trainings on", size, "rows")
     k = np.arange(players)
     one = np.interp(k + 1, points, seconds)  # to train on k + 1 rows, and score
     both = one + np.interp(np.maximum(k, 1), points, seconds) * (k > 0)
@@ -318,8 +355,9 @@ def shapley(players: int, trees: int, repeats: int = 4, few: int = 80) -> None:
         share /= share.sum()
         name = f"stratified, (1 + k)^{exponent:g}"
         rivals[name] = at_our_error((share * both).sum(), (squares / share).sum() / players**2)
+    varies = (k > 0) & (k < players - 1)  # of no others, and of all, there is one subset, which one sample tells
     rivals["one training for each contribution, any allocation"] = at_our_error(
-        1.0, (np.sqrt(squares * one).sum() / players) ** 2
+        1.0, (np.sqrt(squares * one * varies).sum() / players) ** 2
     )
     lines += [[f"pyDVL, {name}", f"{theirs:,.0f}", f"{theirs / took:,.0f}"] for name, theirs in rivals.items()]
     show(
@@ -351,7 +389,7 @@ def with_wrong_labels(name: str, examples: int, seed: int) -> tuple[Any, ...]:
 
 
 def mislabelled(examples: int, trees: int, seeds: int, samples: int = 3) -> None:
-    """One label in ten is another one; the validation rows are right. Means over seeds; values have the first only."""
+    """One label in ten is another one; the validation rows, which only values see, are right. Means over seeds."""
     from cleanlab.rank import get_label_quality_scores
     from cleanlab.regression.rank import get_label_quality_scores as of_numbers
     from pydvl.valuation import Dataset, KNNShapleyValuation
@@ -395,8 +433,6 @@ def mislabelled(examples: int, trees: int, seeds: int, samples: int = 3) -> None
             area("scikit-learn's forest, out of bag: self_confidence", name, wrong, bag[np.arange(len(y)), y])
             for cv in (5, 10):
                 area(f"raydt, {cv} folds: self_confidence", name, wrong, label_quality(model, cv).quality)
-            if seed:
-                continue
             scale = StandardScaler().fit(X)
             values = {
                 "leave-one-out value (log loss)": lambda: leave_one_out(
@@ -493,11 +529,14 @@ if __name__ == "__main__":
         trainings=5,
         examples=1000,
         players=1000,
+        few=80,
         seeds=5,
     )
     print_machine("scikit-learn", "pyDVL", "cleanlab", "mapie")
     if "leave-one-out" in given.tables:
         all_left_out(given.rows, given.trees, given.checked, given.trainings)
+    if "without" in given.tables:
+        left_out_once(given.rows, given.trees, given.checked)
     if "threads" in given.tables:
         in_threads(given.rows, given.trees)
     if "intervals" in given.tables:
@@ -505,7 +544,7 @@ if __name__ == "__main__":
     if "history" in given.tables:
         history(given.examples)
     if "shapley" in given.tables:
-        shapley(given.players, given.trees)
+        shapley(given.players, given.trees, given.few)
     if "mislabelled" in given.tables:
         mislabelled(given.examples, given.trees, given.seeds)
     if "mapie" in given.tables:

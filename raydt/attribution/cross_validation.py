@@ -20,8 +20,9 @@ from raydt.attribution.leave_one_out import (
     ExampleGroups,
     ModelPredictions,
     groups_of,
-    require_estimator,
+    of_estimator,
     standard_of,
+    subjects_of,
     training_rows,
 )
 from raydt.attribution.scores import ValidationScore, scorer_of
@@ -29,7 +30,7 @@ from raydt.errors import ConfigError, InputError
 from raydt.estimators.base import Estimator, Regressor, r_squared
 from raydt.examples.updates import Targets
 from raydt.messages import message
-from raydt.parallel import limited_context, threads
+from raydt.parallel import threads
 
 #: Held-out examples that are predicted at once, each by the model without its fold; whoever knows fewer builds less.
 _TOGETHER = 64
@@ -60,6 +61,7 @@ class LabelQuality(NamedTuple):
     standard: str  #: What a model without an example is.
 
 
+@of_estimator
 def cross_val_score_by_deletion(
     model: Estimator, cv: Any = None, *, groups: Any = None, scoring: Any = None
 ) -> Floats:  # fmt: skip
@@ -105,17 +107,8 @@ def cross_val_score_by_deletion(
     >>> len(cross_val_score_by_deletion(model, cv=20))
     20
     """
-    require_estimator(model)
-    with model._lock:
-        return limited_context(model._threads()).run(_scores, model, cv, groups, scoring)
-
-
-def _scores(model: Estimator, cv: Any, groups: Any, scoring: Any) -> Floats:
     numeric = isinstance(model, Regressor)
-    if scoring is None:
-        scorer: Any = _r_squared if numeric else "accuracy"
-    else:
-        scorer = scorer_of(scoring)
+    scorer = (_r_squared if numeric else None) if scoring is None else scorer_of(scoring)
     found = folds(model, cv, groups)
     predicted, shares = held_out(model, found)
     slots, y = found.held.slots, model._store().y
@@ -128,6 +121,7 @@ def _scores(model: Estimator, cv: Any, groups: Any, scoring: Any) -> Floats:
     return scores
 
 
+@of_estimator
 def label_quality(model: Estimator, cv: Any = None, *, groups: Any = None) -> LabelQuality:
     """Return how likely the label of each live example is right, by the model without the example; nothing is trained.
 
@@ -167,15 +161,10 @@ def label_quality(model: Estimator, cv: Any = None, *, groups: Any = None) -> La
     >>> int(found.ids[found.quality.argmin()])
     45
     """
-    require_estimator(model)
-    with model._lock:
-        return limited_context(model._threads()).run(_quality, model, cv, groups)
-
-
-def _quality(model: Estimator, cv: Any, groups: Any) -> LabelQuality:
     found = partition(model, cv, groups)
     slots = model._store().in_order_of_birth()
-    place = np.argsort(found.held.slots)[np.searchsorted(np.sort(found.held.slots), slots)]
+    order = np.argsort(found.held.slots)
+    place = order[np.searchsorted(found.held.slots, slots, sorter=order)]
     predicted, shares = held_out(model, found)
     return quality_of(model, slots, predicted[place], shares[place])
 
@@ -231,10 +220,7 @@ def _group_labels(model: Estimator, groups: Any) -> Any:
         return groups if groups is None else np.asarray(groups).tolist()
     if groups != "subjects":
         raise ConfigError(message("attribution.groups", groups=groups))
-    if model._subjects is None:
-        raise InputError(message("estimators.no_subjects"))
-    store = model._store()
-    return model._subjects.of(store.id[store.in_order_of_birth()])
+    return subjects_of(model)
 
 
 def partition(model: Estimator, cv: Any, groups: Any = None) -> Folds:
@@ -264,8 +250,7 @@ def partition(model: Estimator, cv: Any, groups: Any = None) -> Folds:
 
 
 def _groups(parts: list[Ints], slots: AnyArray) -> ExampleGroups:
-    begins = np.cumsum([0, *map(len, parts)])
-    return ExampleGroups(np.arange(len(parts)), begins, slots[np.concatenate([np.empty(0, np.int64), *parts])])
+    return ExampleGroups.of(np.arange(len(parts)), [slots[part] for part in parts])
 
 
 def held_out(model: Estimator, found: Folds) -> tuple[Targets, Floats]:

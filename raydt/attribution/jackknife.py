@@ -225,9 +225,8 @@ def interval(without: Floats, errors: Floats, alpha: float, sizes: Ints | None =
     ends = np.full((without.shape[1], 2), np.inf)
     for side, sign in enumerate((-1.0, 1.0)):
         far = sign * without + errors[:, None]
-        if each == 1:
-            if least <= whole:
-                ends[:, side] = np.partition(far, least - 1, axis=0)[least - 1]
+        if least <= whole and each == 1:
+            ends[:, side] = np.partition(far, least - 1, axis=0)[least - 1]
         elif least <= whole:
             order = far.argsort(axis=0, kind="stable")
             place = (parts[order].cumsum(axis=0) < least).sum(axis=0)

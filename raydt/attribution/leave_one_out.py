@@ -11,9 +11,10 @@ beside Shapley values.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from raydt.examples.store import objects
 from raydt.examples.updates import Targets
 from raydt.messages import message
 from raydt.parallel import limited_context
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class LeaveOneOut(NamedTuple):
@@ -47,6 +50,12 @@ class ExampleGroups(NamedTuple):
     begins: Ints
     slots: AnyArray
 
+    @staticmethod
+    def of(ids: AnyArray, parts: Sequence[AnyArray]) -> ExampleGroups:
+        """Return groups with these ids, of the slots in each part."""
+        begins = np.cumsum([0, *map(len, parts)])
+        return ExampleGroups(ids, begins, np.concatenate([np.empty(0, np.int32), *parts]))
+
     def part(self, begin: int, end: int) -> ExampleGroups:
         """Return the groups from ``begin`` to before ``end``; ids stay as they are."""
         begins = self.begins[begin : end + 1]
@@ -58,6 +67,19 @@ class ExampleGroups(NamedTuple):
         return set(zip(numbers.tolist(), self.slots.tolist(), strict=True))
 
 
+def of_estimator(call: F) -> F:
+    """Have a function of an estimator with examples hold its lock, and use as many threads as it says."""
+
+    @wraps(call)
+    def locked(model: Any, *arguments: Any, **named: Any) -> Any:
+        require_estimator(model)
+        with model._lock:
+            return limited_context(model._threads()).run(call, model, *arguments, **named)
+
+    return locked  # type: ignore[return-value]
+
+
+@of_estimator
 def leave_one_out(
     model: Estimator,
     X_val: Any,
@@ -121,26 +143,16 @@ def leave_one_out(
     >>> int(found.ids[found.values.argmin()])
     45
     """
-    require_estimator(model)
     if return_predictions not in (False, True, "predict", "predict_proba"):
         raise ConfigError(message("attribution.returned", given=return_predictions))
     if return_predictions == "predict_proba" and isinstance(model, Regressor):
         raise ConfigError(message("attribution.no_classes"))
-    with model._lock:
-        return limited_context(model._threads()).run(
-            _leave_one_out, model, X_val, y_val, ids, subjects, scoring, return_predictions
-        )
-
-
-def _leave_one_out(
-    model: Estimator, X: Any, y: Any, ids: Any, subjects: Any, scoring: Any, returned: Any
-) -> LeaveOneOut:  # fmt: skip
     groups = groups_of(model, ids, subjects)
-    given = model._checked(y)
-    known = ModelPredictions(model, *model._rows(X))
+    given = model._checked(y_val)
+    known = ModelPredictions(model, *model._rows(X_val))
     require_labels(given, len(known.rows))
-    score = ValidationScore(model, scoring, X, given, model._looked_up(given), known.predicted, known.shares)
-    return of_groups(known, groups, score, returned)
+    score = ValidationScore(model, scoring, X_val, given, model._looked_up(given), known.predicted, known.shares)
+    return of_groups(known, groups, score, return_predictions)
 
 
 def of_groups(
@@ -180,16 +192,17 @@ def groups_of(model: Estimator, ids: Any, subjects: Any) -> ExampleGroups:
     if subjects is None:
         slots = store.in_order_of_birth() if ids is None else model._asked(ids, None, "error").slots
         return ExampleGroups(model._shown(store.id[slots]), np.arange(len(slots) + 1), slots)
-    if isinstance(subjects, str) and subjects == "all":
-        if model._subjects is None:
-            raise InputError(message("estimators.no_subjects"))
-        named: list[Hashable] = list(model._subjects.of(store.id[store.in_order_of_birth()]))
-    else:
-        named = list(model._asked(None, subjects, "error").subjects)
-    named = list(dict.fromkeys(named))
-    parts = [model._asked(None, [one], "error").slots for one in named]
-    begins = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-    return ExampleGroups(objects(named), begins, np.concatenate([np.empty(0, np.int32), *parts]))
+    every = isinstance(subjects, str) and subjects == "all"
+    named = list(dict.fromkeys(subjects_of(model) if every else model._asked(None, subjects, "error").subjects))
+    return ExampleGroups.of(objects(named), [model._asked(None, [one], "error").slots for one in named])
+
+
+def subjects_of(model: Estimator) -> Any:
+    """Return the subject of each live example, oldest first."""
+    if model._subjects is None:
+        raise InputError(message("estimators.no_subjects"))
+    store = model._store()
+    return model._subjects.of(store.id[store.in_order_of_birth()])
 
 
 class ModelPredictions:

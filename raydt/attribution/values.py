@@ -48,6 +48,7 @@ from raydt.attribution.leave_one_out import (
     ModelPredictions,
     groups_of,
     leave_one_out,
+    of_estimator,
     of_groups,
     require_estimator,
     training_rows,
@@ -165,6 +166,7 @@ def data_values(
     return DataValues(subsets.ids, values, errors, taken, subsets.score, message("attribution.equal"))
 
 
+@of_estimator
 def influence(model: Estimator, x: Any, *, ids: Any = None) -> Influence:
     """Return the training examples to which one prediction owes most: what it would be without each.
 
@@ -175,24 +177,18 @@ def influence(model: Estimator, x: Any, *, ids: Any = None) -> Influence:
     ids : array-like, optional
         Examples to leave out; all by default.
     """
-    require_estimator(model)
-    with model._lock:
-        known = ModelPredictions(model, *model._rows(x))
-        if len(known.rows) != 1:
-            raise InputError(message("attribution.one_row", rows=len(known.rows)))
-        groups = groups_of(model, ids, None)
-        numeric, code = isinstance(model, Regressor), known.predicted[0]
-        output = float(code if numeric else known.shares[0, code])
-        values = np.zeros(len(groups.ids))
-
-        def without_each() -> None:
-            for number, rows, predicted, shares in known.without(groups):
-                if len(rows):
-                    values[number] = output - (predicted[0] if numeric else shares[0, code])
-
-        limited_context(model._threads()).run(without_each)
-        order = np.argsort(-np.abs(values), kind="stable")
-        return Influence(groups.ids[order], values[order], output, known.shown(known.predicted)[0], known.standard)
+    known = ModelPredictions(model, *model._rows(x))
+    if len(known.rows) != 1:
+        raise InputError(message("attribution.one_row", rows=len(known.rows)))
+    groups = groups_of(model, ids, None)
+    numeric, code = isinstance(model, Regressor), known.predicted[0]
+    output = float(code if numeric else known.shares[0, code])
+    values = np.zeros(len(groups.ids))
+    for number, rows, predicted, shares in known.without(groups):
+        if len(rows):
+            values[number] = output - (predicted[0] if numeric else shares[0, code])
+    order = np.argsort(-np.abs(values), kind="stable")
+    return Influence(groups.ids[order], values[order], output, known.shown(known.predicted)[0], known.standard)
 
 
 class Subsets:
@@ -229,8 +225,8 @@ class Subsets:
             has[np.take(order, np.arange(begin, begin + size + 1), mode="wrap")] = True
             known, score = self._model_of(has)
             own = [np.arange(*self._begins[[g, g + 1]]) for g in order[begin : min(begin + size + 1, most)].tolist()]
-            begins, rows = np.cumsum([0, *map(len, own)]), np.concatenate(own)
-            groups = ExampleGroups(np.arange(len(own)), begins, self._model._store().find(self._key[rows]))
+            groups = ExampleGroups.of(np.arange(len(own)), own)
+            groups = groups._replace(slots=self._model._store().find(self._key[groups.slots]))
             added[begin : begin + len(own)] = of_groups(known, groups, score).values
         return added
 

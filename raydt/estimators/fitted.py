@@ -295,11 +295,10 @@ class Fitted(Parameters, AtomicCalls):
         """Return predictions of encoded rows with and without examples; of the last rows they are kept."""
         with self._lock:
             self._require_whole()
-            last = self._known.get("rows")
-            if last is None or not np.array_equal(last[0], rows, equal_nan=True):
-                last = rows, self.session_.known_predictions(rows, len(self._classes))
-                self._known["rows"] = last
-            known: KnownPredictions = last[1]
+            bits = rows.shape, rows.tobytes()
+            if self._known.get("rows", (None,))[0] != bits:  # whoever gave the rows may have written to them
+                self._known["rows"] = bits, self.session_.known_predictions(rows.copy(), len(self._classes))
+            known: KnownPredictions = self._known["rows"][1]
             return known
 
     def _require_fitted(self) -> None:
@@ -323,7 +322,16 @@ class Fitted(Parameters, AtomicCalls):
     def _rows(self, X: Any, *, known: bool = False) -> tuple[Floats, dict[str, SparseRows]]:
         """Rows to predict, and their sparse features as a keyword of predictors, if there are some."""
         self._require_fitted()
+        # Blocks that leave examples out ask for the same rows again, of which to encode them would be a third.
+        kept, bits = self._known.get("encoded"), None
+        if kept is not None and not known and isinstance(X, np.ndarray) and X.dtype == np.float64:
+            bits = X.shape, X.tobytes()
+            for given, rows in kept:
+                if given == bits:
+                    return rows, {}
         rows, sparse = self._encoder.encode(X, type(self).__name__, known=known)
+        if kept is not None and bits is not None and sparse is None:
+            kept[:] = [(bits, rows.copy())]
         return rows, {} if sparse is None else {"sparse": sparse}
 
     # ------------------------------------------------------------ what y is

@@ -47,30 +47,28 @@ class _PredictorWithout:
 
     def predict(self, X: Floats) -> Targets:
         """Return class codes or numbers, shape (m,)."""
-        known = self._model._known_predictions(X)
-        changes = self._changes(known)
-        if changes is None:
-            predicted: Targets = self._copied().predict(X)
-            return predicted
-        predicted = known.predicted.copy()
-        predicted[changes.row] = changes.predicted
+        known = self._changed(X, "predicted")
+        predicted: Targets = self._copied().predict(X) if known is None else known
         return predicted
 
     def predict_proba(self, X: Floats, n_classes: int) -> Floats:
         """Return shares of the classes, shape (m, n_classes)."""
-        known = self._model._known_predictions(X)
-        shares: Floats = known.shares.copy()
-        changes = self._changes(known)
-        assert changes is not None  # only numeric labels have units
-        shares[changes.row] = changes.shares
+        shares: Floats = self._changed(X, "shares")  # only numeric labels have units
         return shares
 
-    def _changes(self, known: Any) -> Any:
-        """Return what changes, which is kept for the rows asked last; None if that cannot be told."""
-        if self._last is None or self._last[0] is not known:
-            (changes,) = known.without(np.array([0, len(self._slots)]), self._slots)
-            self._last = known, None if len(changes.untold) else changes
-        return self._last[1]
+    def _changed(self, X: Floats, name: str) -> Any:
+        """Return what rows have without the examples; changes are kept for the rows asked last. None: not told."""
+        with self._model._lock:  # the trees are read: no thread that leaves the block may change them meanwhile
+            known = self._model._known_predictions(X)
+            if self._last is None or self._last[0] is not known:
+                (changes,) = known.without(np.array([0, len(self._slots)]), self._slots)
+                self._last = known, changes
+            changes = self._last[1]
+        if len(changes.untold):
+            return None
+        values = getattr(known, name).copy()
+        values[changes.row] = getattr(changes, name)
+        return values
 
 
 def _shell(model: Any, attributes: dict[str, Any]) -> Any:
@@ -125,7 +123,7 @@ class _Block:
 
             if before["session_"].coordinator.knows_rows:
                 predictor = _PredictorWithout(whole, slots, lambda: whole._predictor_of(copied().model()))
-                own["_known"]["predictor"] = predictor
+                own["_known"] |= {"predictor": predictor, "encoded": before["_known"].setdefault("encoded", [])}
             self._defer()
             self._before, self._is_open = before, True
             model.__dict__ = own

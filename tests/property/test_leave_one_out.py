@@ -13,6 +13,7 @@ import math
 import signal
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -171,6 +172,34 @@ def test_subjects_left_out_are_training_without_their_rows(seed: int) -> None:
         assert found.predictions[number].tolist() == anew.predict(table.X_val).tolist()
         with model.without(subjects=[one]):
             assert model.predict(table.X_val).tolist() == anew.predict(table.X_val).tolist()
+
+
+@examples(300, least=20, deadline=None)
+@given(st.integers(0, 2**32))
+def test_rows_that_are_asked_again_are_those_given_now(seed: int) -> None:
+    """The caller writes to its rows between calls; examples with new categories come meanwhile, and threads ask."""
+    table = Table(np.random.default_rng(seed))
+    draws, model, rows = table.draws, table.model, np.ascontiguousarray(table.X_val)
+    for number in range(5):
+        if draws.random() < 0.4:
+            new, beside = table.X[:1].copy(), table.beside(np.array([0]))
+            new[:, table.categorical] = draws.integers(3, 7)
+            model.partial_fit(new, table.y[:1], **beside | {"ids": [1000 + number]})
+        one = int(draws.choice(model.live_ids_[1:]))
+        less = copy.deepcopy(model)
+        less.forget([one], digests=False)
+        with model.without([one]), ThreadPoolExecutor(2) as pool:
+            for _ in range(3):
+                if draws.random() < 0.6:
+                    place = int(draws.integers(len(rows)))
+                    rows[place] = table.X[draws.integers(len(table.X))]
+                    rows[place, table.categorical] = draws.integers(0, 7)
+                for given, found in zip(asked := [rows, rows[::-1], rows], pool.map(model.predict, asked), strict=True):
+                    assert found.tolist() == less.predict(given.copy()).tolist()
+        rows[0] = table.X[draws.integers(len(table.X))]
+        found = leave_one_out(model, rows, table.y_val, ids=[one], return_predictions=True)
+        assert found.predictions is not None
+        assert found.predictions[0].tolist() == less.predict(rows.copy()).tolist()
 
 
 def drawn(seed: int, numeric: bool) -> Table:
