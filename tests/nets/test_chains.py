@@ -23,7 +23,7 @@ from pipelines.saved_runs import find_state
 from raydt.errors import ModelFileError, RaydtError
 from raydt.exchange.messages import injected
 from tests import volume
-from tests.cases import Trial, change_log, every_case, first_cases, open_state
+from tests.cases import Trial, a_third, change_log, every_case, first_cases, open_state
 from tests.small_tables import table_of, written
 from tests.storage_faults import Gone, at
 from tests.unit.updatable import live_names, private_key, raydt_command
@@ -214,7 +214,7 @@ def require_no_append(chain: Path, told: str, *command: Any) -> None:
     assert chain.read_bytes() == before, told
 
 
-@every_case("chains of receipts")
+@every_case("chains of receipts", among=a_third("chains of receipts"))
 def test_every_command_refuses_a_mixed_chain_or_tells_the_truth(trial: Trial, tmp_path: Path) -> None:
     draw = random.Random(f"chains {trial.name}")
     pem = private_key(tmp_path / "sign.pem") if draw.random() < 0.5 else None
@@ -322,7 +322,7 @@ def wrong_key(folder: Path) -> Path:
     return folder / "wrong"
 
 
-@every_case("chains of runs that are cut")
+@every_case("chains of runs that are cut", among=a_third("chains of runs that are cut"))
 def test_a_run_goes_on_in_its_own_chain_only(trial: Trial, tmp_path: Path) -> None:
     """A run is cut behind a receipt; it refuses to go on in a chain that is mixed, and goes on in its own."""
     draw = random.Random(f"cut chains {trial.name}")

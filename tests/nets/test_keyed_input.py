@@ -475,10 +475,10 @@ def test_a_call_has_its_effect_on_all_keys_or_none(trial: Trial) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("kind", sorted({trial.learner.kind for trial in with_estimator()}))
-def test_hundreds_of_moments(kind: str, name: str) -> None:
+def test_many_moments(kind: str, name: str) -> None:
     mine = [trial for trial in with_estimator() if trial.learner.kind == kind]
-    each = {"bytecode": 60, "memory": 30, "signal": 30, "two signals": 60}
+    each = {"bytecode": 30, "memory": 15, "signal": 15, "two signals": 30}
     found: Counter[str] = Counter()
     for trial in mine:
         found += trials(trial, name, {strike: -(-times // len(mine)) for strike, times in each.items()}, seed=1)
-    assert sum(found.values()) >= 180
+    assert sum(found.values()) >= 90

@@ -375,26 +375,26 @@ def test_kills_around_a_topic_do_not_show(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(100, 110))
+@pytest.mark.parametrize("seed", range(100, 105))
 def test_kills_around_any_table_do_not_show(seed: int) -> None:
     one_story(lambda folder: DeltaTold(folder, seed), seed, 40)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(100, 110))
+@pytest.mark.parametrize("seed", range(100, 105))
 def test_kills_around_any_topic_do_not_show(broker: BrokerProcess, seed: int) -> None:
     one_story(lambda folder: KafkaTold(broker, f"nightly-{seed}", seed), seed, 40)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(110, 114))
+@pytest.mark.parametrize("seed", range(110, 112))
 def test_kills_around_any_topic_of_keys_do_not_show(broker: BrokerProcess, seed: int) -> None:
     one_story(lambda folder: KafkaTold(broker, f"keys-{seed}", seed, "k"), seed, 40)
 
 
 @pytest.mark.ray
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(200, 206))
+@pytest.mark.parametrize("seed", range(200, 203))
 @pytest.mark.parametrize("source", ["table", "topic", "topic by key"])
 def test_kills_on_ray_do_not_show(broker: BrokerProcess, seed: int, source: str) -> None:
     if source == "table":

@@ -522,12 +522,12 @@ def try_lives(trial: Trial, lives: int, keyed: bool) -> None:
 
 @every_case("owners of arrays")
 def test_no_call_changes_or_keeps_what_it_was_given(trial: Trial) -> None:
-    try_lives(trial, 4 if volume.nightly else 2, keyed=False)
+    try_lives(trial, 3 if volume.nightly else 2, keyed=False)
 
 
 @every_case("owners of arrays, by key")
 def test_no_call_by_key_changes_or_keeps_what_it_was_given(trial: Trial) -> None:
-    try_lives(trial, 4 if volume.nightly else 2, keyed=True)
+    try_lives(trial, 3 if volume.nightly else 2, keyed=True)
 
 
 # -- examples one by one, and files -------------------------------------------------------------------------------

@@ -398,7 +398,7 @@ def all_of_them(trial: Trial, folder: Path, facts: dict[str, Any]) -> Any:
         nodes.lose(actors[0])
 
     try:
-        with watched(nodes, (4, of_shard), (4, of_coordinator)):
+        with watched(nodes, (4, of_shard), (2, of_coordinator)):  # the second long before the last batch
             pipelines.replay(on(nodes, trial, folder), folder / "ray")
     except RaydtError as error:
         facts["without a spare"] = str(error)

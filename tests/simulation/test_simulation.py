@@ -15,7 +15,7 @@ import pytest
 
 from raydt.sources.live.followed import PlansInMemory
 from tests import volume
-from tests.cases import CASES, net, noted, one_of_each
+from tests.cases import CASES, a_third, net, noted, one_of_each
 from tests.simulation.network import Faults, by_node
 from tests.simulation.scenarios import DRAWN, MOODS, REGRESSIONS, SETUPS, fitted, survives, undisturbed
 from tests.simulation.simulator import Plan, Simulation
@@ -149,7 +149,7 @@ def test_a_driver_crashes_while_it_removes_checkpoints_that_cannot_be_restored(t
 
 
 @pytest.mark.share
-@net("a second crash", "trial, name", itertools.product(CASES, NAMED), often)
+@net("a second crash", "trial, name", itertools.product(a_third("a second crash"), NAMED), often)
 def test_a_second_crash_while_recovering_from_the_first(trial, name, tmp_path):
     assert crashes_twice(SETUPS[trial.name], NAMED[name](tmp_path).store()) > 0.7
 
