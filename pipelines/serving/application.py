@@ -441,16 +441,20 @@ class Application:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request of HTTP, as a server of ASGI hands it over."""
+        if scope["type"] != "http":
+            raise NotImplementedError(scope["type"])
         found = await self.answer(scope, receive)
         headers = [(b"content-type", found.kind.encode()), (b"content-length", b"%d" % len(found.body))]
         if found.status == HTTPStatus.UNAUTHORIZED:
             headers.append((b"www-authenticate", b"Bearer"))
+        if found.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers.append((b"allow", _ALLOWED[_path(scope)].encode()))
         await send({"type": "http.response.start", "status": int(found.status), "headers": headers})
         await send({"type": "http.response.body", "body": found.body})
 
     async def answer(self, scope: Any, receive: Any) -> Response:
         """Read the body of a request, unless it is refused before, and answer."""
-        path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
+        path = _path(scope)
         headers, body, more = dict(scope["headers"]), bytearray(), True
         authorization, length = headers.get(b"authorization"), int(headers.get(b"content-length", 0))
         refusal = self.refusal(scope["method"], path, authorization)
@@ -459,6 +463,8 @@ class Application:
                 refusal = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message("serving.large", most=MOST_BYTES))
                 break
             part = await receive()
+            if part["type"] == "http.disconnect":  # nobody waits: half a body is neither predicted nor counted
+                return Response(HTTPStatus.BAD_REQUEST, b"")
             body += part.get("body", b"")
             more = part.get("more_body", False)
         if refusal is None:
@@ -538,6 +544,11 @@ class Application:
                 yield GaugeMetricFamily(named("update"), "Updates of the run that the model has seen", update)
 
 
+def _path(scope: Any) -> str:
+    """The path of a request below the place where the application is mounted."""
+    return str(scope["path"].removeprefix(scope.get("root_path", ""))) or "/"
+
+
 def _json(status: HTTPStatus, value: Any) -> Response:
     return Response(status, json.dumps(value, separators=(",", ":"), allow_nan=False).encode())
 
@@ -556,7 +567,7 @@ def refused(status: HTTPStatus, error: InputError) -> Response:
 
 # ``raydt serve``: answers requests until SIGTERM or SIGINT, which end it in order.
 
-#: Connections at a time, and seconds for which one without a request stays open.
+#: Connections from which on requests get 503, and seconds for which one stays open after an answer.
 MOST_CONNECTIONS, KEPT_SECONDS = 1024, 60
 
 #: Environment variable of the token, and the least length of one.
@@ -599,6 +610,8 @@ def serve(
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(message("serving.address", host=host, port=port, reason=reason)) from error
+    # Head and body of an answer are two packets; the second must not wait for the first to be acknowledged.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server = server_of(application)
     # uvicorn has handlers of its own while it serves, and raises the signal again afterwards.
     end = lambda *_: setattr(server, "should_exit", True)  # noqa: E731

@@ -272,18 +272,18 @@ import psutil
 from types import SimpleNamespace
 from actors.placement import Placement
 from pipelines.operation import ClusterOptions
-from pipelines.running import incarnations
+from pipelines.running import intake
 from pipelines.doctor import listeners, serves_metrics
 from raydt.errors import ProcessLostError
 from raydt.examples.updates import Features
 from raydt.learners.base import LearnerOptions, WorkPlan
 from tests.integration.faulty import Faulty, act
 features = Features(("a", "b", "c"), (False,) * 3, groups=3)
-incarnations.learners = lambda: {"faulty": Faulty()}
+intake.learners = lambda: {"faulty": Faulty()}
 cluster = ClusterOptions(shards=3, memory_limit=0, patience_seconds=5)
 options = LearnerOptions(kind="faulty")
 config = SimpleNamespace(learner=options, cluster=cluster, placement=Placement(3, "on Ray", plan=WorkPlan(0, 0)))
-connection = incarnations.Incarnations(config, features)
+connection = intake.Incarnations(config, features)
 session = connection.open()
 processes = psutil.Process().children(recursive=True)
 facts = {

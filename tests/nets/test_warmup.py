@@ -139,6 +139,7 @@ print(session.digest(), hashlib.sha256(found.tobytes()).hexdigest(), parallel.PR
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(900)  # four times all kernels of a learner are compiled
 @pytest.mark.parametrize("kind", sorted(kind for kind in ESTIMATORS))
 def test_results_are_the_same_wherever_kernels_come_from(kind: str, tmp_path: Path) -> None:
     def found(cache: str, brought: str = "none", **environment: str) -> list[str]:

@@ -318,6 +318,39 @@ def test_a_bad_request_has_one_answer(application: Application, request_: bytes,
     assert exchange(application, request_) == [status]
 
 
+def test_a_refused_method_has_the_one_that_is_allowed(application: Application) -> None:
+    """RFC 9110, section 15.5.6."""
+    answer = asyncio.run(_exchange(application, [get("/predict")], 1))
+    assert b"allow: POST\r\n" in answer
+    assert b"allow: GET\r\n" in asyncio.run(_exchange(application, [get("/health", "PUT")], 1))
+
+
+@pytest.mark.parametrize("body", [b"", BODY[:-1], BODY])
+def test_a_client_that_goes_away_is_neither_answered_nor_counted(application: Application, body: bytes) -> None:
+    """Also if what came is a whole table: more was announced."""
+    parts = iter([{"type": "http.request", "body": body, "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(parts)
+
+    before = application.rows, application.answered.total()
+    asyncio.run(application.answer({"method": "POST", "path": "/predict", "headers": []}, receive))
+    assert (application.rows, application.answered.total()) == before
+
+
+def test_requests_of_http_only(application: Application) -> None:
+    with pytest.raises(NotImplementedError, match="websocket"):
+        asyncio.run(application({"type": "websocket", "path": "/predict"}, None, None))
+
+
+def test_the_module_is_found_as_the_page_on_serving_writes_it() -> None:
+    from raydt.jobs import serving
+
+    assert serving.application.Application is Application
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = serving.nothing
+
+
 def test_a_body_is_read_up_to_a_limit(application: Application) -> None:
     """Also one whose length was not said before."""
     assert exchange(application, post(b" " * (MOST_BYTES + 9))) == [413]
