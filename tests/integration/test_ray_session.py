@@ -280,9 +280,11 @@ from raydt.learners.base import LearnerOptions, WorkPlan
 from tests.integration.faulty import Faulty, act
 features = Features(("a", "b", "c"), (False,) * 3, groups=3)
 intake.learners = lambda: {"faulty": Faulty()}
+intake.compile_missing = lambda *_: None  # it has no kernels
 cluster = ClusterOptions(shards=3, memory_limit=0, patience_seconds=5)
 options = LearnerOptions(kind="faulty")
-config = SimpleNamespace(learner=options, cluster=cluster, placement=Placement(3, "on Ray", plan=WorkPlan(0, 0)))
+placement = Placement(3, "on Ray", plan=WorkPlan(0, 0))
+config = SimpleNamespace(source=None, learner=options, cluster=cluster, placement=placement)
 connection = intake.Incarnations(config, features)
 session = connection.open()
 processes = psutil.Process().children(recursive=True)
