@@ -543,7 +543,7 @@ class Model:
     def broken_digest(self) -> None:
         """Interrupt a digest before, or behind, one of the steps that hash something."""
         places = (
-            [(trees, "hash_changed")]
+            [(trees, "hashed_roots")]
             if self.learner.kind == "forest"
             else [(model, "_hash_trees"), (model, "_hash_ledger")]
         )

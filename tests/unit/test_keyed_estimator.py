@@ -292,8 +292,11 @@ class OneKey(KeyedClassifier):
     def predict(self, X: Any) -> Any:
         return super().predict(X, keys=_keys(X))
 
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Any, *, keys: Any = None) -> Any:  # logarithms of shares ask it with keys
         return super().predict_proba(X, keys=_keys(X))
+
+    def predict_log_proba(self, X: Any) -> Any:
+        return super().predict_log_proba(X, keys=_keys(X))
 
     def score(self, X: Any, y: Any) -> float:
         return super().score(X, y, keys=_keys(X))
